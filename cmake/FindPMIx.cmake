@@ -9,7 +9,9 @@ find_library(PMIx_LIBRARY pmix HINTS ${PC_PMIX_LIBRARY_DIRS}
              PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pmix2/lib)
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(PMIx REQUIRED_VARS PMIx_LIBRARY PMIx_INCLUDE_DIR
-  REASON_FAILURE_MESSAGE "install libpmix-dev (scripts/setup does), or configure with -DTORCHBRIDGE_PMIX=OFF")
+  REASON_FAILURE_MESSAGE
+  "install the package: Debian libpmix-dev (scripts/setup does), EL pmix-devel, or configure with \
+-DTORCHBRIDGE_PMIX=OFF")
 if(PMIx_FOUND AND NOT TARGET PMIx::PMIx)
   add_library(PMIx::PMIx UNKNOWN IMPORTED)
   set_target_properties(PMIx::PMIx PROPERTIES

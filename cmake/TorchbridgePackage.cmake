@@ -22,13 +22,15 @@ if(TARGET torchbridge::agent)
   list(APPEND public_headers spawn)
 endif()
 if(TARGET torchbridge::train)
-  list(APPEND public_headers checkpoint data ddp optimizer process_group task training)
+  list(APPEND public_headers backend checkpoint data ddp errors formats group_options lr_schedule model_tensors
+    optimizer option_table options part preemption process_group sampler settings skipped_samples sync_batch_norm
+    task train_state training training_step)
 endif()
 if(TARGET torchbridge::mpi_backend)
   list(APPEND public_headers mpi_backend)
 endif()
 install(CODE "set(public_headers ${public_headers})\nset(source_dir \"${PROJECT_SOURCE_DIR}\")
-  set(destination \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/torchbridge\")")
+  set(destination \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/torchbridge\")")
 install(SCRIPT cmake/install_headers.cmake)
 
 # Each minor version of libtorch has another c10d.
@@ -52,7 +54,15 @@ foreach(library IN LISTS libraries)
     COMMAND_ERROR_IS_FATAL ANY)")
 endforeach()
 
-# Where the program looks for its data (trainer_template/app).
+# What is installed has its run path from the beginning: else CMake ends that of the build with colons, to have room for
+# the other one, and the loader takes each for the current folder.
+foreach(target torchbridge_cli trainer torchbridge_mpi_plugin torchbridge_nccl_plugin)
+  if(TARGET ${target})
+    set_property(TARGET ${target} PROPERTY BUILD_WITH_INSTALL_RPATH ON)
+  endif()
+endforeach()
+
+# Where the program looks for its data (trainer_template/tasks).
 install(DIRECTORY data/ DESTINATION ${data})
 if(TARGET trainer)
   set_property(TARGET trainer APPEND PROPERTY INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})

@@ -5,11 +5,6 @@ set(TORCHBRIDGE_TENSORS_HEADERS <ATen/core/Tensor.h> <algorithm> <chrono> <funct
 set(TORCHBRIDGE_DISTRIBUTED_HEADERS ${TORCHBRIDGE_TENSORS_HEADERS}
   <torch/csrc/distributed/c10d/ProcessGroup.hpp> <torch/nn/modules/linear.h>)
 
-# For code that leaves computing to libtorch: -O2 takes a third more time to compile it, and it trains no faster.
-function(torchbridge_compile_fast name)
-  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
-endfunction()
-
 # A program of the tree with the precompiled headers of the library, which require its flags: -fPIC instead of -fPIE.
 function(torchbridge_precompile_program name)
   torchbridge_compile_fast(${name})
@@ -19,11 +14,16 @@ function(torchbridge_precompile_program name)
 endfunction()
 
 # torchbridge_torch_program(NAME SOURCES...): a program that links torchbridge::train and finds libtorch at run time,
-# also when it is installed. libtorch's headers are precompiled: in the tree once for all programs, elsewhere for each
-# program of more than one source.
+# also when it is installed; with another libtorch it ends with a line that names both versions. libtorch's headers are
+# precompiled: in the tree once for all programs, elsewhere for each program of more than one source.
 function(torchbridge_torch_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE torchbridge::train)
+  if(TARGET torchbridge::libtorch_check)
+    # The program uses nothing of it: --as-needed, which is the default of some linkers, would leave it out.
+    target_link_libraries(${name} PRIVATE -Wl,--push-state,--no-as-needed torchbridge::libtorch_check
+      -Wl,--pop-state)
+  endif()
   torchbridge_find_libtorch_at_run_time(${name})
   if(COMMAND torchbridge_warnings)
     torchbridge_warnings(${name})
@@ -32,7 +32,7 @@ function(torchbridge_torch_program name)
   if(TARGET torchbridge_train_rendezvous)
     torchbridge_precompile_program(${name})
   elseif(sources GREATER 1)
-    target_precompile_headers(${name} PRIVATE ${TORCHBRIDGE_DISTRIBUTED_HEADERS})
+    target_precompile_headers(${name} PRIVATE ${TORCHBRIDGE_TENSORS_HEADERS} <torch/nn/modules/linear.h>)
   endif()
 endfunction()
 

@@ -1,5 +1,6 @@
 # Copies include/torchbridge/NAME.h for each NAME of `public_headers` from `source_dir` to `destination`. Copies the
-# headers of the tree that these include, directly or not, to the same paths below `destination`/detail.
+# headers of the tree that these include, directly or not, to the same paths below `destination`/detail. file(INSTALL)
+# puts DESTDIR before it.
 cmake_minimum_required(VERSION 3.25)  # cmake -P inherits no version from the project
 set(found)
 set(next)

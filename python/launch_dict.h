@@ -3,23 +3,11 @@
 
 #include <pybind11/pybind11.h>
 
-#include <chrono>
 #include <stdexcept>
-#include <string>
-#include <utility>
 
 #include "bridge/launch/launch.h"
 
 namespace torchbridge::python {
-
-inline LaunchSettings settings_of(double seconds, const std::string& options) {
-  LaunchSettings settings;
-  auto parsed = parse_options(options);
-  if (!parsed) throw std::runtime_error(parsed.error().message);
-  settings.options = std::move(*parsed);
-  settings.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-  return settings;
-}
 
 // listen_fd belongs to the caller; -1 where the store binds the port itself.
 inline pybind11::dict dict_of(Result<Launch> launch) {

@@ -1,4 +1,5 @@
-// torchbridge._mpi: the MPI backend for Python, and the address of a store exchanged by MPI. Loads libmpi.
+// torchbridge._mpi: the MPI backend for Python, and the address of a store exchanged by MPI. Loads
+// libmpi.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -9,6 +10,7 @@
 #include "backends/mpi/mpi_thread.h"
 #include "bridge/mpi/mpi_launch.h"
 #include "python/launch_dict.h"
+#include "python/launch_settings.h"
 
 // As torch's own bindings hold it; in Python the class is torch's Backend.
 PYBIND11_DECLARE_HOLDER_TYPE(T, c10::intrusive_ptr<T>, true)
@@ -20,9 +22,11 @@ using torchbridge::mpi::MpiBackend;
 using torchbridge::mpi::MpiOptions;
 using torchbridge::mpi::MpiThread;
 
-c10::intrusive_ptr<c10d::Backend> create(const std::vector<std::uint64_t>& ranks, std::optional<double> seconds) {
+c10::intrusive_ptr<c10d::Backend> create(const std::vector<std::uint64_t>& ranks,
+                                         std::optional<double> seconds) {
   auto options = c10::make_intrusive<MpiOptions>();
-  if (seconds) options->timeout = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
+  if (seconds)
+    options->timeout = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
   options->global_ranks_in_group = ranks;
   const py::gil_scoped_release released;
   return MpiBackend::create(std::move(options));
@@ -34,9 +38,10 @@ py::dict launch(double seconds, const std::string& options) {
   {
     const py::gil_scoped_release released;
     const auto world = MpiThread::instance().world(settings.timeout);
-    MpiThread::instance().run("the exchange of the store's address by MPI", settings.timeout, [found, world, settings] {
-      found->emplace(torchbridge::resolve_launch(world->handle, settings));
-    });
+    MpiThread::instance().run(
+        "the exchange of the store's address by MPI", settings.timeout, [found, world, settings] {
+          found->emplace(torchbridge::resolve_launch(world->handle, settings));
+        });
   }
   return torchbridge::python::dict_of(std::move(**found));
 }
@@ -47,7 +52,8 @@ PYBIND11_MODULE(_mpi, module) {
   module.doc() = "torch.distributed's backend mpi";
   py::module_::import("torch.distributed");
   module.def("create", &create, py::arg("ranks"), py::arg("seconds"),
-             "The group of these ranks of MPI_COMM_WORLD, or of all: a Backend, or None outside. Without a timeout "
+             "The group of these ranks of MPI_COMM_WORLD, or of all: a Backend, or None outside. "
+             "Without a timeout "
              "torch's own.");
   module.def("launch", &launch, py::arg("seconds"), py::arg("options"));
   module.def("thread_level", [] { return MpiThread::instance().thread_level(); });

@@ -2,6 +2,7 @@
 
 #include <grp.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,12 +31,17 @@ bool become(const UserIds& user) {
   uid_t real = 0, effective = 0, saved = 0;
   gid_t real_group = 0, effective_group = 0, saved_group = 0;
   if (geteuid() == 0 && setgroups(0, nullptr) != 0) return false;
-  if (setresgid(user.group, user.group, user.group) != 0 || setresuid(user.user, user.user, user.user) != 0)
+  if (setresgid(user.group, user.group, user.group) != 0 ||
+      setresuid(user.user, user.user, user.user) != 0)
     return false;
-  if (getresuid(&real, &effective, &saved) != 0 || getresgid(&real_group, &effective_group, &saved_group) != 0)
+  // The child has slurmstepd's memory and descriptors, which are not the user's to read or dump,
+  // whatever fs.suid_dumpable is.
+  if (prctl(PR_SET_DUMPABLE, 0) != 0) return false;
+  if (getresuid(&real, &effective, &saved) != 0 ||
+      getresgid(&real_group, &effective_group, &saved_group) != 0)
     return false;
-  return real == user.user && effective == user.user && saved == user.user && real_group == user.group &&
-         effective_group == user.group && saved_group == user.group;
+  return real == user.user && effective == user.user && saved == user.user &&
+         real_group == user.group && effective_group == user.group && saved_group == user.group;
 }
 
 [[noreturn]] void run_child(const UserIds& user, const std::function<bool()>& act) noexcept try {
@@ -46,19 +52,22 @@ bool become(const UserIds& user) {
 
 }  // namespace
 
-bool run_as_user(const UserIds& user, std::chrono::milliseconds limit, const std::function<bool()>& act) {
+bool run_as_user(const UserIds& user, std::chrono::milliseconds limit,
+                 const std::function<bool()>& act) {
   constexpr std::chrono::milliseconds kKillLimit{1000};
   int status = 0;
+  pid_t ended = 0;
   const pid_t child = fork();
   if (child == 0) run_child(user, act);
   if (child < 0) return false;
-  const auto has_ended = [&] { return waitpid(child, &status, WNOHANG) != 0; };
+  const auto has_ended = [&] { return (ended = waitpid(child, &status, WNOHANG)) != 0; };
   if (!wait_for(limit, has_ended)) {
-    kill(child, SIGKILL);  // the user may have stopped it by SIGSTOP, and the step would wait for it forever
+    kill(child, SIGKILL);  // the user may have stopped it by SIGSTOP, and the step would wait for
+                           // it forever
     wait_for(kKillLimit, has_ended);
     return false;
   }
-  return WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS;
+  return ended == child && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS;
 }
 
 }  // namespace torchbridge

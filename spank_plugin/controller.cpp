@@ -12,12 +12,14 @@
 
 #include "bridge/base/host_text.h"
 #include "bridge/base/hostlist.h"
+#include "bridge/base/message_text.h"
 #include "bridge/net/address.h"
 #include "bridge/step/step_plan.h"
 #include "spank_plugin/as_user.h"
 #include "spank_plugin/step_components.h"
 
-// Resolved at run time from the Slurm process that loads the plugin, which links no libslurm. Null where it has none.
+// Resolved at run time from the Slurm process that loads the plugin, which links no libslurm. Null
+// where it has none.
 extern "C" {
 __attribute__((weak)) decltype(slurm_job_step_layout_get) slurm_job_step_layout_get;
 __attribute__((weak)) decltype(slurm_job_step_layout_free) slurm_job_step_layout_free;
@@ -41,13 +43,14 @@ slurm_step_id_t step_id_of(std::uint32_t job_id, std::uint32_t step_id, std::uin
   return id;
 }
 
-// slurm_kill_job_step as releases declare it: with two ids up to 23.02, with flags from 23.11 on, with one id
-// from 25.11 on.
+// slurm_kill_job_step as releases declare it: with two ids up to 23.02, with flags from 23.11 on,
+// with one id from 25.11 on.
 template <class... Arguments>
 void send_kill(int (*kill)(Arguments...), std::uint32_t job_id, std::uint32_t step_id) {
   if constexpr (sizeof...(Arguments) == 4) {
     kill(job_id, step_id, SIGKILL, 0);
-  } else if constexpr (std::is_invocable_v<decltype(kill), std::uint32_t, std::uint32_t, std::uint16_t>) {
+  } else if constexpr (std::is_invocable_v<decltype(kill), std::uint32_t, std::uint32_t,
+                                           std::uint16_t>) {
     kill(job_id, step_id, SIGKILL);
   } else {
     slurm_step_id_t id = step_id_of(job_id, step_id, NO_VAL);
@@ -55,7 +58,8 @@ void send_kill(int (*kill)(Arguments...), std::uint32_t job_id, std::uint32_t st
   }
 }
 
-// slurm_load_job as releases declare it: with a job's number up to 25.11, with the id of a step from 26.05 on.
+// slurm_load_job as releases declare it: with a job's number up to 25.11, with the id of a step
+// from 26.05 on.
 template <class Id>
 job_info_msg_t* load_job(int (*load)(job_info_msg_t**, Id, std::uint16_t), std::uint32_t job_id) {
   job_info_msg_t* answer = nullptr;
@@ -68,9 +72,10 @@ job_info_msg_t* load_job(int (*load)(job_info_msg_t**, Id, std::uint16_t), std::
   return error == SLURM_SUCCESS ? answer : nullptr;
 }
 
-// A component without ranks where the step does not exist or has ended. `number`: of the component, in a heterogeneous
-// step of an ordinary job.
-Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id, std::optional<std::uint32_t> number) {
+// A component without ranks where the step does not exist or has ended. `number`: of the component,
+// in a heterogeneous step of an ordinary job.
+Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id,
+                                    std::optional<std::uint32_t> number) {
   if (slurm_job_step_layout_get == nullptr || slurm_job_step_layout_free == nullptr) {
     return Error{"this process of Slurm has no slurm_job_step_layout_get"};
   }
@@ -79,8 +84,9 @@ Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id,
   if (layout == nullptr) {
     const int error = errno;
     // 22.05 returns EINVAL for an unknown step.
-    if (error == EINVAL || error == ESLURM_INVALID_JOB_ID || error == ESLURM_ALREADY_DONE) return StepComponent();
-    return Error{slurm_strerror != nullptr ? slurm_strerror(error) : "error " + std::to_string(error)};
+    if (error == EINVAL || error == ESLURM_INVALID_JOB_ID || error == ESLURM_ALREADY_DONE)
+      return StepComponent();
+    return Error{slurm_strerror != nullptr ? slurm_strerror(error) : formatted("error {}", error)};
   }
   StepComponent component{layout->node_list != nullptr ? layout->node_list : "", {}};
   component.node_of_rank.resize(layout->task_cnt, -1);
@@ -92,23 +98,25 @@ Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id,
   return component;
 }
 
-// Whether the nodes may need the address of rank 0's node instead of its name: assumed where this host does not resolve
-// the name of the first node. A child asks the system's resolver, for at most three seconds: the resolver may take
-// minutes, and the step waits for srun meanwhile.
+// Whether the nodes may need the address of rank 0's node instead of its name: assumed where this
+// host does not resolve the name of the first node. A child asks the system's resolver, for at most
+// three seconds: the resolver may take minutes, and the step waits for srun meanwhile.
 bool needs_addresses(const EnvMap& environment, const LaunchOptions& options) {
   const auto nodes = parse_hostlist(environment.get("SLURM_NODELIST").value_or(""));
   const auto step = step_options(environment, options);
   if (!nodes || nodes->size() < 2 || !step) return false;
   if (!step->options.addr.is_by_node_name()) return false;
   constexpr std::chrono::seconds kLimit{3};
-  return !run_as_user({geteuid(), getegid()}, kLimit, [&] { return bool(numeric_address(nodes->front())); });
+  return !run_as_user({geteuid(), getegid()}, kLimit,
+                      [&] { return bool(numeric_address(nodes->front())); });
 }
 
 // The NodeAddr of rank 0's node; empty where it is unknown.
 std::string rank0_node_address(const std::vector<StepComponent>& components, RankRule rule) {
   const bool is_block = rule == RankRule::kBlock;
   const auto names = parse_hostlist(components.front().nodes);
-  if (!names || (is_block && components.size() > 1)) return {};  // the first node by name may be in any component
+  if (!names || (is_block && components.size() > 1))
+    return {};  // the first node by name may be in any component
   return node_addr_of((*names)[is_block ? 0 : components.front().node_of_rank.front()]);
 }
 
@@ -116,7 +124,8 @@ std::optional<StepShape> shape_of(spank_t spank, int world_size) {
   const auto job = item<std::uint32_t>(spank, S_JOB_ID);
   const auto tasks = item<std::uint32_t>(spank, S_JOB_TOTAL_TASK_COUNT);
   if (!job || !tasks) return std::nullopt;
-  return StepShape{.job_id = *job, .world_size = world_size, .component_tasks = static_cast<int>(*tasks)};
+  return StepShape{
+      .job_id = *job, .world_size = world_size, .component_tasks = static_cast<int>(*tasks)};
 }
 
 }  // namespace
@@ -131,18 +140,23 @@ Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int
   const auto ids = ids_of(spank);
   const auto shape = shape_of(spank, world_size);
   if (!ids || !shape) return Error{"Slurm gives the plugin no step id or no number of tasks"};
-  const bool ranks_are_known = options.ranks == RankRule::kBlock || environment_has_placement(environment, *shape);
+  const bool ranks_are_known =
+      options.ranks == RankRule::kBlock || environment_has_placement(environment, *shape);
   const bool wants_address = in_srun && needs_addresses(environment, options);
   if (ranks_are_known && !wants_address) return std::string();
-  const auto ask = [&](std::uint32_t job, auto number) { return ask_component(job, ids->step, number); };
+  const auto ask = [&](std::uint32_t job, auto number) {
+    return ask_component(job, ids->step, number);
+  };
   auto components = components_of_step(environment, *shape, ask);
   if (!components) return components.error();
   if (components->empty()) return std::string();
-  const std::string address = wants_address ? rank0_node_address(*components, options.ranks) : std::string();
+  const std::string address =
+      wants_address ? rank0_node_address(*components, options.ranks) : std::string();
   if (ranks_are_known) components->clear();
   if (components->empty() && address.empty()) return std::string();
-  return step_record(std::string(environment.get("SLURM_JOB_ID").value_or("")) + "." + std::to_string(ids->step),
-                     *components, address);
+  return step_record(
+      std::string(environment.get("SLURM_JOB_ID").value_or("")) + "." + std::to_string(ids->step),
+      *components, address);
 }
 
 std::string node_addr_of(std::string name) {
@@ -156,19 +170,23 @@ std::string node_addr_of(std::string name) {
 }
 
 bool is_ended_by_slurm(const StepIds& ids) {
-  if (slurm_load_ctl_conf == nullptr || slurm_load_job == nullptr || slurm_free_job_info_msg == nullptr) return false;
-  slurm_conf_t* conf = nullptr;  // not freed: its function has another name from 26.05 on, and srun is about to end
+  if (slurm_load_ctl_conf == nullptr || slurm_load_job == nullptr ||
+      slurm_free_job_info_msg == nullptr)
+    return false;
+  // Not freed: its function has another name from 26.05 on, and srun is about to end.
+  slurm_conf_t* conf = nullptr;
   if (slurm_load_ctl_conf(0, &conf) == SLURM_SUCCESS && conf->kill_on_bad_exit != 0) return true;
   job_info_msg_t* jobs = load_job(&slurm_load_job, ids.leader);
   if (jobs == nullptr) return false;
-  const bool is_ending =
-      jobs->record_count > 0 && (jobs->job_array[0].job_state != JOB_RUNNING || jobs->job_array[0].preempt_time != 0);
+  const bool is_ending = jobs->record_count > 0 && (jobs->job_array[0].job_state != JOB_RUNNING ||
+                                                    jobs->job_array[0].preempt_time != 0);
   slurm_free_job_info_msg(jobs);
   return is_ending;
 }
 
 void kill_step(const std::optional<StepIds>& ids) {
-  if (ids && slurm_kill_job_step != nullptr) send_kill(&slurm_kill_job_step, ids->leader, ids->step);
+  if (ids && slurm_kill_job_step != nullptr)
+    send_kill(&slurm_kill_job_step, ids->leader, ids->step);
 }
 
 }  // namespace torchbridge

@@ -16,6 +16,7 @@
 
 #include "bridge/base/constant_time.h"
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/net/random_token.h"
 
 namespace torchbridge {
@@ -28,20 +29,24 @@ using Clock = std::chrono::steady_clock;
 constexpr char kAccepted = '+';               // srun's answer to a report
 constexpr std::size_t kMaxConnections = 256;  // more would take the descriptors of srun
 constexpr milliseconds kConnectionLimit{1000}, kStopLimit{400};
-constexpr std::size_t kMaxMessage = kTokenSize + Report::kMaxText + 64;
+constexpr std::size_t kMaxMessage = kTokenSize + StepReport::kMaxText + 64;
 
-// Each srun of a host begins at another port of the range, so that they do not all try the same ones first.
+// Each srun of a host begins at another port of the range, so that they do not all try the same
+// ones first.
 std::optional<Socket> listen_within(int low, int high) {
   const int count = high - low + 1;
   for (int i = 0; i < count; ++i) {
-    for (const char* all : {"::", "0.0.0.0"}) {  // "::" also accepts IPv4; 0.0.0.0 is for hosts without IPv6
-      if (auto listener = listen_on({all, low + (getpid() + i) % count})) return std::move(*listener);
+    // "::" also accepts IPv4; 0.0.0.0 is for hosts without IPv6.
+    for (const char* all : {"::", "0.0.0.0"}) {
+      if (auto listener = listen_on({all, low + (getpid() + i) % count}))
+        return std::move(*listener);
     }
   }
   return std::nullopt;
 }
 
-// shutdown() ends listening in all processes that have the socket: srun forks a child that outlives it.
+// shutdown() ends listening in all processes that have the socket: srun forks a child that outlives
+// it.
 void stop_listening(Socket& socket) {
   shutdown(socket.descriptor(), SHUT_RDWR);
   socket = Socket();
@@ -55,7 +60,7 @@ struct FailureListener::Connection {
   std::string received{};
 };
 
-bool send_report(const FailureListenerAddress& listener, const Report& report) {
+bool send_report(const FailureListenerAddress& listener, const StepReport& report) {
   constexpr milliseconds kConnecting{1200};  // the kernel repeats a lost SYN after a second
   constexpr timeval kAnswering{1, 0};
   constexpr socklen_t kSize = sizeof kAnswering;
@@ -63,10 +68,13 @@ bool send_report(const FailureListenerAddress& listener, const Report& report) {
   const auto socket = connect_to({listener.host, listener.port}, kConnecting);
   if (!socket) return false;
   const int descriptor = socket->descriptor();
-  for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO}) setsockopt(descriptor, SOL_SOCKET, option, &kAnswering, kSize);
-  const auto time = std::chrono::duration_cast<microseconds>(report.time.time_since_epoch()).count();
-  const std::string message = listener.token + static_cast<char>(report.kind) + std::to_string(time) + "\n" +
-                              report.text.substr(0, Report::kMaxText);
+  for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO})
+    setsockopt(descriptor, SOL_SOCKET, option, &kAnswering, kSize);
+  const auto time =
+      std::chrono::duration_cast<microseconds>(report.time.time_since_epoch()).count();
+  const std::string message = listener.token + static_cast<char>(report.kind) +
+                              std::to_string(time) + "\n" +
+                              report.text.substr(0, StepReport::kMaxText);
   const ssize_t sent = send(descriptor, message.data(), message.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(message.size())) return false;
   shutdown(descriptor, SHUT_WR);
@@ -114,8 +122,10 @@ void FailureListener::serve() try {
   std::vector<Connection> connections;
   std::optional<Clock::time_point> end;  // set by stop()
   while (!end || (!connections.empty() && Clock::now() < *end)) {
-    std::vector<pollfd> watched = {{end ? -1 : wake_.descriptor(), POLLIN, 0}, {socket_.descriptor(), POLLIN, 0}};
-    for (const auto& connection : connections) watched.push_back({connection.socket.descriptor(), POLLIN, 0});
+    std::vector<pollfd> watched = {{end ? -1 : wake_.descriptor(), POLLIN, 0},
+                                   {socket_.descriptor(), POLLIN, 0}};
+    for (const auto& connection : connections)
+      watched.push_back({connection.socket.descriptor(), POLLIN, 0});
     const bool has_limits = !connections.empty() || failure_deadline();
     poll(watched.data(), watched.size(), has_limits ? kTickMs : -1);
     if (watched[0].revents != 0) end = Clock::now() + kStopLimit;
@@ -127,24 +137,33 @@ void FailureListener::serve() try {
     });
     accept_connections(connections);
     const auto deadline = failure_deadline();
-    if (!end && deadline && now >= *deadline)
-      ender_ = std::thread([this, report = first_->text] { end_after_failure(report); });
+    if (!end && deadline && now >= *deadline) {
+      ender_ = std::thread([this, report = first_ ? first_->text : hang_->text,
+                            limit = limit_of_failure()] { end_after_failure(report, limit); });
+    }
   }
 } catch (const std::exception&) {
-  stop_listening(socket_);  // out of memory: the nodes' connections fail, and the nodes ask the controller themselves
+  stop_listening(socket_);  // out of memory: the nodes' connections fail, and the nodes ask the
+                            // controller themselves
 }
 
 void FailureListener::accept_connections(std::vector<Connection>& connections) {
-  // Then the connections are read: of a large step thousands may report at once, before their bytes have arrived.
-  constexpr int kAtOnce = 64;
+  // Then the connections are read: of a large step thousands may report at once, before their bytes
+  // have arrived.
+  constexpr int kAtOnce = 64, kPauseMs = 10;
   for (int i = 0; i < kAtOnce; ++i) {
     Socket socket(accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.open()) return;
+    if (!socket.open()) {
+      // It stays ready where there are no descriptors: not a loop without a pause.
+      if (errno == EMFILE || errno == ENFILE) poll(nullptr, 0, kPauseMs);
+      return;
+    }
     Connection connection{std::move(socket), Clock::now() + kConnectionLimit};
     if (!receive(connection)) continue;  // a node sends its report at once
     if (connections.size() >= kMaxConnections) {
-      const auto stranger = std::find_if(connections.begin(), connections.end(),
-                                         [](const Connection& one) { return one.received.size() < kTokenSize; });
+      const auto stranger =
+          std::find_if(connections.begin(), connections.end(),
+                       [](const Connection& one) { return one.received.size() < kTokenSize; });
       if (stranger == connections.end()) continue;
       connections.erase(stranger);  // the oldest
     }
@@ -157,7 +176,8 @@ bool FailureListener::receive(Connection& connection) {
   std::string& received = connection.received;
   while (received.size() <= kMaxMessage) {
     // Reads no byte after the token, and compares none of it, before the token is complete.
-    const std::size_t wanted = received.size() < kTokenSize ? kTokenSize - received.size() : sizeof bytes;
+    const std::size_t wanted =
+        received.size() < kTokenSize ? kTokenSize - received.size() : sizeof bytes;
     const ssize_t size = recv(connection.socket.descriptor(), bytes, wanted, 0);
     if (size < 0) return errno == EAGAIN || errno == EINTR;
     if (size == 0) {
@@ -171,38 +191,53 @@ bool FailureListener::receive(Connection& connection) {
 }
 
 bool FailureListener::take_report(const std::string& message) {
+  // A time_point counts nanoseconds: later microseconds would overflow it.
+  constexpr std::int64_t kLatest =
+      std::chrono::floor<microseconds>(std::chrono::system_clock::duration::max()).count();
   const auto end = message.find('\n', kTokenSize + 1);
   if (end == message.npos) return false;
-  const auto time = parse_integer(std::string_view(message).substr(kTokenSize + 1, end - kTokenSize - 1), 0, INT64_MAX);
+  const auto time = parse_integer(
+      std::string_view(message).substr(kTokenSize + 1, end - kTokenSize - 1), 0, kLatest);
   if (!time) return false;
-  const auto kind = static_cast<Report::Kind>(message[kTokenSize]);
-  const Report report{kind, std::chrono::system_clock::time_point(microseconds(*time)), message.substr(end + 1)};
-  if (kind == Report::Kind::kStepMustEnd && !std::exchange(step_must_end_, true)) {
+  const auto kind = static_cast<StepReport::Kind>(message[kTokenSize]);
+  const StepReport report{kind, std::chrono::system_clock::time_point(microseconds(*time)),
+                          message.substr(end + 1)};
+  if (kind == StepReport::Kind::kStepMustEnd && !std::exchange(step_must_end_, true)) {
     actions_.log(report.text);
     // A slow controller must not block the reports of thousands of nodes.
     if (!ender_.joinable()) ender_ = std::thread(actions_.end_step);
   }
-  if (kind == Report::Kind::kTaskStopped) must_run_on_ = true;
-  if (kind != Report::Kind::kTaskFailed && kind != Report::Kind::kTaskEnded) return true;
+  if (kind == StepReport::Kind::kTaskStopped) may_save_ = true;
+  if (kind == StepReport::Kind::kTaskHangs && actions_.on_failure && !hang_) {
+    hang_ = report;
+    failed_at_ = Clock::now() - *actions_.on_failure;
+  }
+  if (kind != StepReport::Kind::kTaskFailed && kind != StepReport::Kind::kTaskEnded) return true;
   // Reports of two failures within a few milliseconds may arrive in the wrong order.
   if (!first_ || report.time < first_->time) first_ = report;
-  if (kind == Report::Kind::kTaskEnded) must_run_on_ = true;
-  if (kind == Report::Kind::kTaskFailed && !failed_at_) failed_at_ = Clock::now();
+  if (kind == StepReport::Kind::kTaskEnded) may_save_ = true;
+  if (kind == StepReport::Kind::kTaskFailed && !failed_at_) failed_at_ = Clock::now();
   return true;
 }
 
-std::optional<Clock::time_point> FailureListener::failure_deadline() const {
-  if (!failed_at_ || !actions_.on_failure || must_run_on_ || step_must_end_ || ender_.joinable()) return std::nullopt;
-  return *failed_at_ + *actions_.on_failure;
+milliseconds FailureListener::limit_of_failure() const {
+  return may_save_ ? std::max(*actions_.on_failure, actions_.while_saving) : *actions_.on_failure;
 }
 
-void FailureListener::end_after_failure(const std::string& report) {
+std::optional<Clock::time_point> FailureListener::failure_deadline() const {
+  if (!failed_at_ || !actions_.on_failure || step_must_end_ || ender_.joinable())
+    return std::nullopt;
+  return *failed_at_ + limit_of_failure();
+}
+
+void FailureListener::end_after_failure(const std::string& report, milliseconds limit) {
   if (actions_.is_ending() || is_stopping_) return;
-  const auto limit = std::chrono::duration_cast<std::chrono::seconds>(*actions_.on_failure);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
   is_logged_ = true;
   actions_.log(report);
-  actions_.log("the step still runs " + std::to_string(limit.count()) +
-               " s later and is ended: on_failure=SECONDS|wait ends it later, or not");
+  actions_.log(formatted(
+      "the step still runs {} s later and is ended: on_failure=SECONDS|wait ends it later, or not",
+      seconds));
   actions_.end_step();
 }
 

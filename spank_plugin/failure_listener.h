@@ -21,11 +21,15 @@ struct FailureListenerAddress {
   std::string token;
 };
 
-struct Report {
+struct StepReport {
   enum class Kind : char {
-    kTaskFailed = 'f',   // the first task of this node that failed: the others may wait for it
-    kTaskStopped = 'q',  // a task asked to be requeued: the step is to run on, and nothing is printed
-    kTaskEnded = 't',    // the same, but the step is to run on: Slurm may be ending it, or it can lose a task
+    kTaskFailed = 'f',  // the first task of this node that failed: the others may wait for it
+    // A task asked to be requeued: others may still be saving, and nothing is printed.
+    kTaskStopped = 'q',
+    kTaskEnded = 't',  // the first task of this node that was asked to end, or an agent: others may
+                       // still be saving
+    // A task has been stopped for on_failure since it started: the others wait for it.
+    kTaskHangs = 'h',
     kStepMustEnd = 's',  // the environment of a task cannot be completed
   };
   Kind kind = Kind::kTaskEnded;
@@ -36,43 +40,51 @@ struct Report {
 };
 
 // Called on a node. Takes less than four seconds. False where srun has not accepted the report.
-bool send_report(const FailureListenerAddress& listener, const Report& report);
+bool send_report(const FailureListenerAddress& listener, const StepReport& report);
 
 // What srun does about reports.
 struct StepActions {
   std::function<void(const std::string&)> log;
   std::function<void()> end_step;
-  // How long the step may run on after a kTaskFailed report; nothing: it is not ended.
+  // How long the step may run on after a kTaskFailed report, or after the stop that a kTaskHangs
+  // report names; nothing: it is not ended.
   std::optional<std::chrono::milliseconds> on_failure;
-  // Whether Slurm ends the step anyway. Called when the time is over, before end_step and in the same thread.
+  // The same where tasks may still be saving, if that is longer.
+  std::chrono::milliseconds while_saving{};
+  // Whether Slurm ends the step anyway. Called when the time is over, before end_step and in the
+  // same thread.
   std::function<bool()> is_ending;
 };
 
-// Runs in srun. Accepts reports from processes that send the token, 128 random bits; closes each connection after at
-// most a second.
+// Runs in srun. Accepts reports from processes that send the token, 128 random bits; closes each
+// connection after at most a second.
 class FailureListener {
  public:
-  // Listens on all addresses of this host, because only Slurm's configuration shows by which one the nodes reach it; on
-  // a port of [low, high], or on any port where they are 0. Null on any error.
+  // Listens on all addresses of this host, because only Slurm's configuration shows by which one
+  // the nodes reach it; on a port of [low, high], or on any port where they are 0. Null on any
+  // error.
   static std::unique_ptr<FailureListener> open(int low = 0, int high = 0);
   ~FailureListener();
 
   int port() const { return port_; }
   const std::string& token() const { return token_; }
 
-  // Starts a thread that accepts reports and blocks all signals; a second call does nothing. The step is ended once, in
-  // another thread: after the first kStepMustEnd report, whose text is logged, or when the time after the first
-  // kTaskFailed report is over. Then the earliest report is logged, with the reason of the end. No kTaskFailed report
-  // ends a step of which a kTaskEnded one comes too: a task that Slurm ends by SIGTERM may make others fail, while
-  // further ones save. Throws where no thread can be started. A child that srun forks must not destroy this object.
+  // Starts a thread that accepts reports and blocks all signals; a second call does nothing. The
+  // step is ended once, in another thread: after the first kStepMustEnd report, whose text is
+  // logged, or when the time after the first kTaskFailed or kTaskHangs report is over. Then the
+  // earliest failure, or else the task that hangs, is logged, with the reason of the end. That time
+  // is
+  // `while_saving` where a kTaskEnded or kTaskStopped report comes too: a task that Slurm ends by
+  // SIGTERM may make others fail, while further ones save. Throws where no thread can be started. A
+  // child that srun forks must not destroy this object.
   void start(StepActions actions);
 
-  // Accepts reports that are being sent, for less than half a second, then joins the threads, also that of end_step.
-  // Returns the text of the task end that is earliest by the nodes' clocks; nothing where none was reported, where it
-  // is logged already, or after a kStepMustEnd report.
+  // Accepts reports that are being sent, for less than half a second, then joins the threads, also
+  // that of end_step. Returns the text of the task end that is earliest by the nodes' clocks;
+  // nothing where none was reported, where it is logged already, or after a kStepMustEnd report.
   std::optional<std::string> stop();
-  // After stop(): whether any report was accepted.
-  bool has_reports() const { return first_ || step_must_end_; }
+  // After stop(): whether a task's end was reported, or the step was ended because of a report.
+  bool has_reports() const { return first_ || step_must_end_ || is_logged_; }
 
  private:
   struct Connection;
@@ -83,19 +95,21 @@ class FailureListener {
   bool receive(Connection& connection);
   // False where the message is not a report.
   bool take_report(const std::string& message);
+  // How long after the first failure the step is ended. REQUIRES: actions_.on_failure
+  std::chrono::milliseconds limit_of_failure() const;
   // When the step is to be ended because of a failed task; nothing while that is not foreseen.
   std::optional<std::chrono::steady_clock::time_point> failure_deadline() const;
   // In a thread of its own, with the earliest report.
-  void end_after_failure(const std::string& report);
+  void end_after_failure(const std::string& report, std::chrono::milliseconds limit);
 
   Socket socket_, wake_;
   int port_ = 0;
   std::string token_;
   StepActions actions_;
   std::thread server_, ender_;
-  std::optional<Report> first_;
+  std::optional<StepReport> first_, hang_;
   std::optional<std::chrono::steady_clock::time_point> failed_at_;
-  bool step_must_end_ = false, must_run_on_ = false, is_logged_ = false;
+  bool step_must_end_ = false, may_save_ = false, is_logged_ = false;
   std::atomic<bool> is_stopping_ = false;
 };
 

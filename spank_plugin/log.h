@@ -1,5 +1,5 @@
-// The log of the Slurm process that loaded the plugin. That of srun, sbatch and salloc is the user's terminal, and
-// slurmstepd's errors go there too.
+// The log of the Slurm process that loaded the plugin. That of srun, sbatch and salloc is the
+// user's terminal, and slurmstepd's errors go there too.
 #pragma once
 
 #include <slurm/slurm.h>
@@ -10,7 +10,8 @@
 
 namespace torchbridge {
 
-// Without control characters: the text may be a program's or another process's, and slurmd's log is root's.
+// Without control characters: the text may be a program's or another process's, and slurmd's log is
+// root's.
 inline void log_lines(std::string_view text) {
   constexpr std::size_t kMaxLine = 4096;
   constexpr int kMaxLines = 80;

@@ -1,6 +1,7 @@
-// Ends srun, sbatch and salloc where a variable requests the plugin, but Slurm is of another release than the headers
-// that the plugin was built with. Slurm then rejects the plugin and continues without it: --torch-env is an unknown
-// option, but a variable would have no effect, and the job would run without ranks.
+// Ends srun, sbatch and salloc where a variable requests the plugin, but Slurm is of another
+// release than the headers that the plugin was built with. Slurm then rejects the plugin and
+// continues without it: --torch-env is an unknown option, but a variable would have no effect, and
+// the job would run without ranks.
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,7 +19,9 @@ extern "C" __attribute__((weak)) decltype(slurm_api_version) slurm_api_version;
 
 namespace {
 
-bool submits_jobs(std::string_view program) { return program == "srun" || program == "sbatch" || program == "salloc"; }
+bool submits_jobs(std::string_view program) {
+  return program == "srun" || program == "sbatch" || program == "salloc";
+}
 
 // The variable that requests the plugin; null where none does.
 const char* requesting_variable() {
@@ -33,15 +36,17 @@ const char* requesting_variable() {
   return nullptr;
 }
 
-// Runs when the library is opened, because Slurm calls nothing in a plugin that it rejects. Each release has another
-// major version of libslurm.
+// Runs when the library is opened, because Slurm calls nothing in a plugin that it rejects. Each
+// release has another major version of libslurm.
 __attribute__((constructor)) void reject_other_release() {
   constexpr int kMajorShift = 16;
-  if (slurm_api_version == nullptr || slurm_api_version() >> kMajorShift == TORCH_ENV_SLURM_API) return;
+  if (slurm_api_version == nullptr || slurm_api_version() >> kMajorShift == TORCH_ENV_SLURM_API)
+    return;
   const char* variable = requesting_variable();
   if (variable == nullptr || !submits_jobs(program_invocation_short_name)) return;
   dprintf(STDERR_FILENO,
-          "%s: error: torch-env: %s is set, but torch_env.so in plugstack.conf was built for Slurm %u.%02u and %s is "
+          "%s: error: torch-env: %s is set, but torch_env.so in plugstack.conf was built for Slurm "
+          "%u.%02u and %s is "
           "of another release: rebuild torch_env.so\n",
           program_invocation_short_name, variable, SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER),
           SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER), program_invocation_short_name);

@@ -33,7 +33,9 @@ T read_once(const T& value) {
 }
 
 // One that is a name in a folder, and no path out of it.
-bool is_file_name(const std::string& name) { return name.find('/') == name.npos && name != "." && name != ".."; }
+bool is_file_name(const std::string& name) {
+  return name.find('/') == name.npos && name != "." && name != "..";
+}
 
 }  // namespace
 
@@ -58,7 +60,7 @@ struct SharedTaskTable::Shared {
   struct SharedRecord {
     Flag is_written;  // set last: the other members are valid
     Flag removes_file;
-    std::int32_t rank;
+    std::int32_t rank, process;
     std::int64_t start_ms;  // since the epoch
     std::int64_t oom_kills;
     char error_file[256];
@@ -77,7 +79,8 @@ SharedTaskTable::SharedTaskTable(std::size_t tasks) {
   tasks_ = tasks;
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
-  // The kernel counts some 800 bytes for a message, and each task sends one. Root may exceed net.core.wmem_max.
+  // The kernel counts some 800 bytes for a message, and each task sends one. Root may exceed
+  // net.core.wmem_max.
   const int room = static_cast<int>(std::min<std::size_t>(tasks, 1 << 16) * 1024);
   setsockopt(ends[0], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
   folders_in_ = Socket(ends[0]);
@@ -88,11 +91,15 @@ void SharedTaskTable::write_record(std::size_t local_task, const TaskRecord& rec
   if (local_task >= tasks_) return;
   Shared::SharedRecord& shared = shared_->records[local_task];
   shared.rank = record.rank;
-  shared.start_ms = std::chrono::duration_cast<milliseconds>(record.start.time_since_epoch()).count();
+  shared.process = record.process;
+  shared.start_ms =
+      std::chrono::duration_cast<milliseconds>(record.start.time_since_epoch()).count();
   shared.oom_kills = record.oom_kills;
   shared.removes_file = record.removes_file ? 1 : 0;
   const bool fits = record.error_file.size() < sizeof shared.error_file;
-  shared.error_file[fits ? record.error_file.copy(shared.error_file, sizeof shared.error_file) : 0] = '\0';
+  shared
+      .error_file[fits ? record.error_file.copy(shared.error_file, sizeof shared.error_file) : 0] =
+      '\0';
   shared.is_written = 1;
 }
 
@@ -102,17 +109,20 @@ bool SharedTaskTable::has_record(std::size_t local_task) const {
 
 std::optional<TaskRecord> SharedTaskTable::record_of(std::size_t local_task) const {
   // A time_point counts nanoseconds: later milliseconds would overflow it.
-  constexpr std::int64_t kLatestMs = std::chrono::floor<milliseconds>(system_clock::duration::max()).count();
+  constexpr std::int64_t kLatestMs =
+      std::chrono::floor<milliseconds>(system_clock::duration::max()).count();
   if (!has_record(local_task)) return std::nullopt;
   const Shared::SharedRecord& shared = shared_->records[local_task];
   const std::int32_t rank = read_once(shared.rank);
   const std::int64_t start_ms = read_once(shared.start_ms);
   TaskRecord record{.rank = rank,
+                    .process = read_once(shared.process),
                     .start = {},
                     .oom_kills = read_once(shared.oom_kills),
                     .error_file = read_text(shared.error_file),
                     .removes_file = shared.removes_file != 0};
-  if (rank < 0 || start_ms < 0 || start_ms > kLatestMs || !is_file_name(record.error_file)) return std::nullopt;
+  if (rank < 0 || start_ms < 0 || start_ms > kLatestMs || !is_file_name(record.error_file))
+    return std::nullopt;
   record.start = system_clock::time_point(milliseconds(start_ms));
   return record;
 }
@@ -124,7 +134,9 @@ bool SharedTaskTable::set_reason(const char* reason) const {
 
 bool SharedTaskTable::has_reason() const { return shared_ && shared_->reason.is_set != 0; }
 
-std::string SharedTaskTable::reason() const { return has_reason() ? read_text(shared_->reason.text) : std::string(); }
+std::string SharedTaskTable::reason() const {
+  return has_reason() ? read_text(shared_->reason.text) : std::string();
+}
 
 void SharedTaskTable::set_answer(Answer which, const Result<std::string>& answer) const {
   if (shared_) shared_->answers[which].set(answer ? *answer : answer.error().message, !answer);

@@ -11,10 +11,11 @@
 namespace torchbridge {
 namespace {
 
-// mpirun starts its daemons by srun, also inside salloc --torch-env. They are not ranks, and would pass the variables
-// on to the ranks.
+// mpirun starts its daemons by srun, also inside salloc --torch-env. They are not ranks, and would
+// pass the variables on to the ranks.
 bool is_daemon(const std::vector<std::string>& program) {
-  constexpr std::string_view kDaemons[] = {"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"};
+  constexpr std::string_view kDaemons[] = {"orted", "prted", "hydra_pmi_proxy",
+                                           "hydra_bstrap_proxy"};
   if (program.empty()) return false;
   const std::string name = program.front().substr(program.front().rfind('/') + 1);
   return std::find(std::begin(kDaemons), std::end(kDaemons), name) != std::end(kDaemons);
@@ -23,7 +24,8 @@ bool is_daemon(const std::vector<std::string>& program) {
 }  // namespace
 
 std::optional<StepIds> ids_of(spank_t spank) {
-  const auto job = item<std::uint32_t>(spank, S_JOB_ID), step = item<std::uint32_t>(spank, S_JOB_STEPID);
+  const auto job = item<std::uint32_t>(spank, S_JOB_ID),
+             step = item<std::uint32_t>(spank, S_JOB_STEPID);
   if (!job || !step) return std::nullopt;
   const auto jobs = jobs_of_components(job_environment(spank), *job);
   return StepIds{.job = *job, .leader = jobs.empty() ? *job : jobs.front(), .step = *step};

@@ -43,8 +43,8 @@ std::optional<std::size_t> local_task_of(spank_t spank);
 
 // False for batch scripts, salloc's shell and the extern step.
 bool is_normal_step(spank_t spank);
-// False for batch scripts, salloc's shell, the extern step and MPI's daemons, whose tasks are not ranks. Reads the
-// program's name: call it with the user's rights.
+// False for batch scripts, salloc's shell, the extern step and MPI's daemons, whose tasks are not
+// ranks. Reads the program's name: call it with the user's rights.
 bool is_rank_step(spank_t spank);
 
 }  // namespace torchbridge

@@ -3,16 +3,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
+#include "bridge/base/message_text.h"
+#include "bridge/base/random_number.h"
 #include "bridge/core/launchers/slurm.h"
 #include "bridge/core/nested_launch.h"
 #include "bridge/host/text_file.h"
 #include "bridge/net/address.h"
 #include "bridge/step/step_plan.h"
-#include "bridge/step/store_port.h"
 #include "spank_plugin/as_user.h"
 #include "spank_plugin/controller.h"
 #include "spank_plugin/step.h"
@@ -21,17 +21,17 @@
 namespace torchbridge {
 namespace {
 
-constexpr std::chrono::seconds kLimit{10};
+constexpr std::chrono::seconds kLimit{9};
 
 // A large step's nodes do not all ask at the same moment.
 void wait_before_request(spank_t spank) {
-  constexpr std::uint32_t kMostMs = 2000;
-  wait_random_delay(std::chrono::milliseconds(std::min(item<std::uint32_t>(spank, S_JOB_NNODES).value_or(1), kMostMs)));
+  wait_random_delay(request_spread(item<std::uint32_t>(spank, S_JOB_NNODES).value_or(1)));
 }
 
-// The node of each rank where the variables do not contain it. srun's record does not reach the other components of a
-// heterogeneous step, nor the tasks of `srun --async`.
-void ask_for_placement(spank_t spank, const SharedTaskTable& table, EnvMap& environment, LaunchFacts& facts) {
+// The node of each rank where the variables do not contain it. srun's record does not reach the
+// other components of a heterogeneous step, nor the tasks of `srun --async`.
+void ask_for_placement(spank_t spank, const SharedTaskTable& table, EnvMap& environment,
+                       LaunchFacts& facts) {
   const std::string step = facts.job_id + "." + facts.step_id;
   const auto given = environment.get(kStepRecordVariable).value_or("");
   if (!facts.node_of_rank.empty() || is_truncated(given, step)) return;
@@ -45,19 +45,21 @@ void ask_for_placement(spank_t spank, const SharedTaskTable& table, EnvMap& envi
 std::string no_answer(const std::vector<std::string>& names) {
   std::string text;
   for (const auto& name : names) {
-    text += name + " !host name '" + printable(name) + "' does not resolve on " + host_name() +
-            ": the resolver gave no answer within " + std::to_string(kLimit.count()) + " s\n";
+    text += formatted(
+        "{} !host name '{}' does not resolve on {}: the resolver gave no answer within {} s\n",
+        name, printable(name), host_name(), kLimit.count());
   }
   return text;
 }
 
-// The user's lists of nodes are parsed here, outside the job's limit of memory. slurmstepd's own counts too: the stacks
-// of its threads. Field 6 of /proc/self/statm: "data + stack", in pages.
+// The user's lists of nodes are parsed here, outside the job's limit of memory. slurmstepd's own
+// counts too: the stacks of its threads. Field 6 of /proc/self/statm: "data + stack", in pages.
 void limit_memory() {
   constexpr std::size_t kRoom = 256 << 20;
   const auto pages = read_text("/proc/self/statm");
   unsigned long used = 0;
-  if (!pages || !*pages || std::sscanf((*pages)->c_str(), "%*u %*u %*u %*u %*u %lu", &used) != 1) return;
+  if (!pages || !*pages || std::sscanf((*pages)->c_str(), "%*u %*u %*u %*u %*u %lu", &used) != 1)
+    return;
   const rlim_t most = used * static_cast<unsigned long>(getpagesize()) + kRoom;
   const rlimit limit{most, most};
   setrlimit(RLIMIT_DATA, &limit);
@@ -71,20 +73,21 @@ void ask(spank_t spank, const NodeState& state) {
   auto facts = read_slurm_step(given);
   if (!facts) return;
   EnvMap environment = without_outer_run(given, *facts);
-  if ((*options)->ranks != RankRule::kBlock) ask_for_placement(spank, state.table, environment, *facts);
+  if ((*options)->ranks != RankRule::kBlock)
+    ask_for_placement(spank, state.table, environment, *facts);
   const auto step = step_options(environment, **options);
   if (!step) return;
-  const char* const own_node = getenv("SLURMD_NODENAME");  // slurmstepd's own variable, not the user's
+  // Slurmstepd's own variable, not the user's.
+  const char* const own_node = getenv("SLURMD_NODENAME");
   const auto names = names_of_step(*facts, *step, own_node != nullptr ? own_node : "");
   if (names.empty()) return;
   state.table.set_answer(SharedTaskTable::kNames, no_answer(names));
   setenv("RES_OPTIONS", "timeout:2 attempts:2", 1);  // for a name server that does not answer
-  HostNames found = HostNames::look_up(names);
-  const std::string& master = names.back();
-  if (step->options.addr.is_by_node_name() && facts->first_address.empty() && !address_of_node(master, found)) {
-    wait_before_request(spank);
-    if (const std::string address = node_addr_of(master); !address.empty()) found.add_alias(master, address);
-  }
+  const auto ask_controller = [&](const std::string& name) {
+    return wait_before_request(spank), node_addr_of(name);
+  };
+  const HostNames found =
+      look_up_names_of_step(*facts, *step, own_node != nullptr ? own_node : "", ask_controller);
   state.table.set_answer(SharedTaskTable::kNames, found.text());
 }
 

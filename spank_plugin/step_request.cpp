@@ -5,15 +5,18 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
 #include "bridge/core/nested_launch.h"
 #include "bridge/core/step_record.h"
 #include "bridge/core/torch_env.h"
 #include "bridge/net/address.h"
+#include "bridge/net/random_token.h"
 
-// Raised with each change that srun's plugin and a node's must both know; tests build a plugin with another version.
+// Raised with each change that srun's plugin and a node's must both know; tests build a plugin with
+// another version.
 #ifndef TORCH_ENV_PROTOCOL
-#define TORCH_ENV_PROTOCOL 3
+#define TORCH_ENV_PROTOCOL 5
 #endif
 
 namespace torchbridge {
@@ -23,18 +26,22 @@ const std::string kVersion = std::to_string(TORCH_ENV_PROTOCOL);
 constexpr const char* kMarkedNames[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "PET_NNODES"};
 
 bool is_plugin_variable(const std::string& name, const std::string& value) {
-  const bool is_marked = std::find(std::begin(kMarkedNames), std::end(kMarkedNames), name) != std::end(kMarkedNames);
+  const bool is_marked =
+      std::find(std::begin(kMarkedNames), std::end(kMarkedNames), name) != std::end(kMarkedNames);
   return name == kStepRequestVariable || (is_marked && value == kNotLoaded);
 }
 
 }  // namespace
 
-Result<std::optional<MergedOptions>> merged_options(const OptionLists& lists, const EnvMap& environment) {
+Result<std::optional<MergedOptions>> merged_options(const OptionLists& lists,
+                                                    const EnvMap& environment) {
   const std::string variable(environment.get(kOptionsVariable).value_or(""));
   if (!lists.command_line && variable.empty()) return std::optional<MergedOptions>();
   MergedOptions merged;
   const std::pair<const char*, std::string> sources[] = {
-      {"plugstack.conf", lists.site}, {kOptionsVariable, variable}, {"--torch-env", lists.command_line.value_or("")}};
+      {"plugstack.conf", lists.site},
+      {kOptionsVariable, variable},
+      {"--torch-env", lists.command_line.value_or("")}};
   for (const auto& [source, list] : sources) {
     auto options = parse_options(list, merged.options);
     if (!options) return Error{std::string(source) + ": " + options.error().message};
@@ -52,15 +59,22 @@ std::optional<StepRequest> StepRequest::from(const EnvMap& environment) {
   request.version = take_until(rest, ' ');
   request.port = static_cast<int>(parse_integer(take_until(rest, ' '), 0, 65535).value_or(0));
   request.token = take_until(rest, ' ');
+  request.secret = take_until(rest, ' ');
+  if (request.secret.size() != kTokenSize) request.secret.clear();
   request.list = rest;
   return request;
 }
 
 void set_step_request(const MergedOptions& merged, const FailureListener* listener) {
-  const std::string endpoint = listener != nullptr ? std::to_string(listener->port()) + " " + listener->token() : "0 -";
-  setenv(kStepRequestVariable, (kVersion + " " + endpoint + " " + merged.list).c_str(), 1);
+  const std::string endpoint =
+      listener != nullptr ? std::to_string(listener->port()) + " " + listener->token() : "0 -";
+  std::string secret = random_token();
+  if (secret.empty()) secret = "-";  // the kernel's generator is not initialised
+  setenv(kStepRequestVariable,
+         (kVersion + " " + endpoint + " " + secret + " " + merged.list).c_str(), 1);
   // Values that come from a step around this one are not the user's.
-  const bool replaces = merged.options.override_user || is_set_by_us(EnvMap::from(environ));
+  const bool replaces =
+      merged.options.override_user || !setter_of(EnvMap::from(environ)).launch.empty();
   for (const char* name : kMarkedNames) setenv(name, kNotLoaded, replaces ? 1 : 0);
 }
 
@@ -72,15 +86,18 @@ void clear_step_request() {
 
 bool has_step_request() { return getenv(kStepRequestVariable) != nullptr; }
 
-Result<std::optional<LaunchOptions>> requested_options(const OptionLists& lists, const EnvMap& environment) {
+Result<std::optional<LaunchOptions>> requested_options(const OptionLists& lists,
+                                                       const EnvMap& environment) {
   const auto request = StepRequest::from(environment);
   if (request && request->version != kVersion) {
-    return Error{"torch_env.so has protocol version " + kVersion + " on " + host_name() + " and '" +
-                 printable(request->version) + "' in srun: install the same torch_env.so on both"};
+    return Error{
+        formatted("torch_env.so has protocol version {} on {} and '{}' in srun: install the same "
+                  "torch_env.so on both",
+                  kVersion, host_name(), printable(request->version))};
   }
-  auto merged =
-      request ? merged_options({.site = "", .command_line = request->list}, {}) : merged_options(lists, environment);
-  if (!merged) return Error{merged.error().message + " (on " + host_name() + ")"};
+  auto merged = request ? merged_options({.site = "", .command_line = request->list}, {})
+                        : merged_options(lists, environment);
+  if (!merged) return Error{formatted("{} (on {})", merged.error().message, host_name())};
   return *merged ? std::optional<LaunchOptions>(std::move((*merged)->options)) : std::nullopt;
 }
 

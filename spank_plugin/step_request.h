@@ -1,5 +1,5 @@
-// The options that request the plugin, and the request that srun's plugin passes to the nodes' in the step's
-// environment.
+// The options that request the plugin, and the request that srun's plugin passes to the nodes' in
+// the step's environment.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,9 @@ namespace torchbridge {
 
 // The texts that the plugin is given in a process of Slurm.
 struct OptionLists {
-  std::string site;                         // the arguments in plugstack.conf
-  std::optional<std::string> command_line;  // the list of --torch-env, empty for the bare option; none: not given
+  std::string site;  // the arguments in plugstack.conf
+  // The list of --torch-env, empty for the bare option; none: not given.
+  std::optional<std::string> command_line;
 };
 
 struct MergedOptions {
@@ -24,40 +25,51 @@ struct MergedOptions {
   LaunchOptions options;
 };
 
-// Nothing where neither the command line nor a non-empty TORCHBRIDGE_OPTIONS requests the plugin. Later sources win:
-// plugstack.conf, TORCHBRIDGE_OPTIONS, the command line. An error names the source of the wrong list.
-Result<std::optional<MergedOptions>> merged_options(const OptionLists& lists, const EnvMap& environment);
+// Nothing where neither the command line nor a non-empty TORCHBRIDGE_OPTIONS requests the plugin.
+// Later sources win: plugstack.conf, TORCHBRIDGE_OPTIONS, the command line. An error names the
+// source of the wrong list.
+Result<std::optional<MergedOptions>> merged_options(const OptionLists& lists,
+                                                    const EnvMap& environment);
 
-// What srun's plugin requests of the nodes'. The value of kStepRequestVariable (bridge/core/torch_env.h) is
-// "VERSION PORT TOKEN LIST".
+// What srun's plugin requests of the nodes'. The value of kStepRequestVariable
+// (bridge/core/torch_env.h) is "VERSION PORT TOKEN SECRET LIST".
 struct StepRequest {
   std::string version;  // all versions have the same format up to the token
   int port = 0;         // of srun's FailureListener; 0 where it has none
-  std::string token;
+  std::string token;    // that the nodes send to that listener, in clear
+  std::string secret;   // that the tasks of the step share, and never send: independent of `token`;
+                        // empty: none
   std::string list;
 
   // Nothing where srun has no plugin, or the plugin is not requested.
   static std::optional<StepRequest> from(const EnvMap& environment);
 };
 
-// In srun, before the step is launched: srun's environment becomes that of the tasks. Sets the request, and kNotLoaded
-// as RANK, LOCAL_RANK, WORLD_SIZE and PET_NNODES, which the nodes' plugin removes: a program or torchrun on a node
-// without the plugin then fails instead of running as a job of one. Values that the user exported stay, unless the
-// options override them. `listener` may be null.
+inline constexpr char kNotLoaded[] = "torch_env.so-is-not-loaded-on-this-node";
+
+// In srun, before the step is launched: srun's environment becomes that of the tasks. Sets the
+// request, and kNotLoaded as RANK, LOCAL_RANK, WORLD_SIZE and PET_NNODES, which the nodes' plugin
+// removes: a program or torchrun on a node without the plugin then fails instead of running as a
+// job of one. Values that the user exported stay, unless the options override them. `listener` may
+// be null.
 void set_step_request(const MergedOptions& merged, const FailureListener* listener);
 // In srun: removes what it inherited from a step that runs on a node without the plugin.
 void clear_step_request();
 // Whether another copy of the plugin has set the request: plugstack.conf may load the plugin twice.
 bool has_step_request();
 
-// On a node: the options of srun's request; without a request those of this node's lists and TORCHBRIDGE_OPTIONS.
-// Nothing where the plugin is not requested. An error, too, where srun's plugin has another protocol version.
-Result<std::optional<LaunchOptions>> requested_options(const OptionLists& lists, const EnvMap& environment);
+// On a node: the options of srun's request; without a request those of this node's lists and
+// TORCHBRIDGE_OPTIONS. Nothing where the plugin is not requested. An error, too, where srun's
+// plugin has another protocol version.
+Result<std::optional<LaunchOptions>> requested_options(const OptionLists& lists,
+                                                       const EnvMap& environment);
 
-// On a node: where srun listens. The port is 0 where srun does not listen or its address is unknown.
+// On a node: where srun listens. The port is 0 where srun does not listen or its address is
+// unknown.
 FailureListenerAddress listener_in(const EnvMap& environment);
 
-// On a node: the environment as the user exported it, without the variables that are only for the plugin.
+// On a node: the environment as the user exported it, without the variables that are only for the
+// plugin.
 EnvMap without_plugin_variables(const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "bridge/base/hex_text.h"
 #include "bridge/base/hmac_sha256.h"
+#include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
 #include "bridge/core/launchers/slurm.h"
 #include "bridge/core/nested_launch.h"
@@ -29,43 +31,52 @@ void unset_all_but(spank_t spank, const EnvMap& kept, const EnvMap& environment)
 
 // Whether another copy of this plugin has set the variables of this task.
 bool is_already_set(const EnvMap& environment, const LaunchFacts& facts) {
-  if (!is_set_for(environment, facts)) return false;
+  if (setter_of(environment).launch != run_id_of(facts)) return false;
   if (facts.local_rank != 0) return true;
-  print_task_line(("plugstack.conf on " + host_name() + " loads the plugin twice: remove one of the lines").c_str());
+  print_task_line(
+      formatted("plugstack.conf on {} loads the plugin twice: remove one of the lines", host_name())
+          .c_str());
   return true;
 }
 
 // Adds the node of each rank where the variables do not contain it, from the controller's answer.
-Status add_placement(spank_t spank, const SharedTaskTable& table, EnvMap& environment, LaunchFacts& facts) {
+Status add_placement(spank_t spank, const SharedTaskTable& table, EnvMap& environment,
+                     LaunchFacts& facts) {
   const std::string step = facts.job_id + "." + facts.step_id;
   if (!facts.node_of_rank.empty()) return Ok{};
   Result<std::string> record = std::string(environment.get(kStepRecordVariable).value_or(""));
   if (!is_truncated(*record, step)) {
     const auto answer = table.answer(SharedTaskTable::kRecord);
     if (!answer && has_placement(spank, environment, facts.world_size)) return Ok{};
-    record = answer ? *answer : Error{"slurm: Slurm's controller gave no list of the ranks' nodes: give ranks=block"};
+    record =
+        answer
+            ? *answer
+            : Error{"slurm: Slurm's controller gave no list of the ranks' nodes: give ranks=block"};
   }
   if (!record) return record.error();
   if (is_truncated(*record, step)) {
-    return Error{"slurm: the nodes of " + std::to_string(facts.world_size) +
-                 " ranks, placed one by one, do not fit into a variable of " + std::to_string(kMaxStepRecord / 1024) +
-                 " KiB: give ranks=block"};
+    return Error{
+        formatted("slurm: the nodes of {} ranks, placed one by one, do not fit into a variable of "
+                  "{} KiB: give ranks=block",
+                  facts.world_size, kMaxStepRecord / 1024)};
   }
   if (record->empty()) return Ok{};  // keeps an address that srun has set
   facts.node_of_rank = node_of_rank_in(*record, step, facts.nodes, facts.world_size);
   if (facts.node_of_rank.empty()) {
-    return Error{"slurm: the controller's list of nodes does not match its list of ranks: give ranks=block"};
+    return Error{
+        "slurm: the controller's list of nodes does not match its list of ranks: give ranks=block"};
   }
   environment.set(kStepRecordVariable, *record);  // for the program
   spank_setenv(spank, kStepRecordVariable, record->c_str(), 1);
   return Ok{};
 }
 
-// The secret with which the agents of `torchbridge run` prove that they belong to the step. It is made from srun's,
-// which itself no program gets.
-void add_agent_token(spank_t spank, const FailureListenerAddress& listener, const EnvMap& environment) {
-  if (listener.port == 0 || environment.has(kTokenVariable) || !is_torchbridge_run(program_of(spank))) return;
-  spank_setenv(spank, kTokenVariable, hex_of(hmac_sha256(listener.token, kTokenVariable)).c_str(), 1);
+// The secret with which the agents of `torchbridge run` prove that they belong to the step. It is
+// made from the step's, which itself no program gets.
+void add_agent_token(spank_t spank, const std::string& secret, const EnvMap& environment) {
+  if (secret.empty() || environment.has(kTokenVariable) || !is_torchbridge_run(program_of(spank)))
+    return;
+  spank_setenv(spank, kTokenVariable, hex_of(hmac_sha256(secret, kTokenVariable)).c_str(), 1);
 }
 
 void wait_for_nodes(const StepAborter& aborter, const StepPlan& plan, const EnvMap& complete) {
@@ -87,36 +98,49 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const StepAborter aborter(node.table, listener.port != 0);
   const auto options = aborter.value_or_abort(requested_options(node.lists, given));
   if (!options) return;
+  // Until exec it has slurmstepd's memory, and what it forks keeps that: not the user's to read or
+  // dump, whatever fs.suid_dumpable is.
+  prctl(PR_SET_DUMPABLE, 0);
   prctl(PR_SET_NAME, "torch_env");  // proctrack/linuxproc never ends a process called slurmstepd
 
   LaunchFacts facts = aborter.value_or_abort(read_slurm(inherited));
+  const Setter own{SetBy::kPlugin, run_id_of(facts)};
   if (is_already_set(inherited, facts)) return;
   // A step inside another step inherits the outer step's variables, which the user did not export.
   EnvMap environment = without_outer_run(inherited, facts);
   unset_all_but(spank, environment, inherited);
-  if (options->ranks != RankRule::kBlock) aborter.value_or_abort(add_placement(spank, node.table, environment, facts));
-  constexpr std::chrono::seconds kTimeout{60};  // the nodes of a large step start one after the other
+  if (options->ranks != RankRule::kBlock)
+    aborter.value_or_abort(add_placement(spank, node.table, environment, facts));
+  constexpr std::chrono::seconds kTimeout{
+      60};  // the nodes of a large step start one after the other
   StepOptions step = aborter.value_or_abort(step_options(environment, *options));
-  if (listener.port != 0) step.token = listener.token;
+  const auto request = StepRequest::from(given);
+  const std::string secret = request ? request->secret : "";
+  if (!secret.empty()) step.token = secret;
   const auto names = node.table.answer(SharedTaskTable::kNames);
   HostNames known = HostNames::from(names && *names ? **names : "");
-  const StepPlan plan =
-      aborter.value_or_abort(plan_step(std::move(facts), step, std::nullopt, kTimeout, std::move(known)));
+  const StepPlan plan = aborter.value_or_abort(
+      plan_step(std::move(facts), step, std::nullopt, kTimeout, std::move(known)));
   Socket port = aborter.value_or_abort(reserve_store_socket(plan, environment));
-  const auto task = aborter.value_or_abort(task_environment(plan, environment, port, program_of(spank)));
+  auto task = aborter.value_or_abort(task_environment(plan, environment, port, program_of(spank)));
+  add_setter(own, environment, task.variables);
   const EnvMap complete = with_variables(environment, task.variables);
   // A barrier: no program starts before all tasks have reached this line.
   if (options->explain || options->check.value_or(0) != 0) wait_for_nodes(aborter, plan, complete);
   for (const auto& [name, value] : task.variables) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS)
-      aborter.abort(Error{"Slurm cannot set " + name + " in the task's environment"});
+      aborter.abort(Error{formatted("Slurm cannot set {} in the task's environment", name)});
   }
-  add_agent_token(spank, listener, environment);
+  add_agent_token(spank, secret, environment);
   for (const auto& note : task.notes) print_task_line(note.c_str());
   if (const auto local_task = local_task_of(spank)) {  // read by slurm_spank_task_exit
     const std::string error_file(complete.get("TORCHELASTIC_ERROR_FILE").value_or(""));
     const bool is_ours = environment.get("TORCHELASTIC_ERROR_FILE") != error_file;
     write_record(node.table, *local_task, {plan.env.layout.rank, error_file, is_ours});
+    const bool others_wait =
+        plan.env.layout.world_size > 1 && options->on_failure && !is_agent(program_of(spank));
+    if (*local_task == 0 && others_wait && listener.port != 0)
+      watch_stopped_tasks(node.table, listener, std::chrono::seconds(*options->on_failure));
   }
   (void)port.release();  // the program inherits the socket
 }

@@ -1,17 +1,22 @@
 #include "spank_plugin/task_report.h"
 
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
+#include "bridge/host/close_from.h"
 #include "bridge/host/oom_kills.h"
+#include "bridge/host/process_tree.h"
 #include "bridge/net/address.h"
 #include "bridge/net/passed_descriptor.h"
 #include "bridge/step/error_file.h"
@@ -20,18 +25,11 @@
 namespace torchbridge {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
 // The signal that ended the task, also by a shell's exit code for a program that a signal ended.
-int signal_of(int wait_status) {
-  return WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status) - 128;
-}
-
-// Slurm and users send these so that tasks save and end: scancel, a time limit, preemption, --signal.
-bool asks_to_end(int signal) {
-  constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
-  return std::find(std::begin(kSignals), std::end(kSignals), signal) != std::end(kSignals);
-}
+int signal_of(int wait_status) { return exit_code_of(wait_status) - 128; }
 
 // Of the tasks that have passed one: another process might pass descriptors without end.
 std::vector<PassedDescriptor> passed_folders(const SharedTaskTable& table) {
@@ -44,13 +42,70 @@ std::vector<PassedDescriptor> passed_folders(const SharedTaskTable& table) {
   return folders;
 }
 
+std::string describe_stop(const TaskRecord& record, milliseconds limit) {
+  return formatted(
+      "rank {} on {} has been stopped for {} s since it started (process {}, state T): continue "
+      "that process, or end it",
+      record.rank, host_name(), std::chrono::duration_cast<std::chrono::seconds>(limit).count(),
+      record.process);
+}
+
+void watch(const SharedTaskTable& table, const FailureListenerAddress& listener,
+           milliseconds limit) {
+  constexpr milliseconds kPeriod{500};
+  // Slurm forks all tasks of a node before any of them goes on: what started after this process has
+  // the id of a task that has ended.
+  const std::int64_t latest_start = start_ticks(getpid());
+  std::map<int, milliseconds> stopped_for;  // by process
+  bool has_tasks = true;
+  for (milliseconds age{0}; has_tasks && (age < kStarting || !stopped_for.empty());
+       age += kPeriod) {
+    poll(nullptr, 0, kPeriod.count());
+    std::map<int, milliseconds> still;
+    has_tasks = false;
+    for (std::size_t task = 0; task < table.tasks(); ++task) {
+      const auto record = table.record_of(task);
+      if (!record || record->process <= 0 || kill(record->process, 0) != 0 ||
+          start_ticks(record->process) > latest_start)
+        continue;
+      has_tasks = true;
+      if (!is_stopped(record->process)) continue;
+      const milliseconds time = still[record->process] = stopped_for[record->process] + kPeriod;
+      if (time <= limit) continue;
+      const std::string text = describe_stop(*record, limit);
+      if (send_report(listener, {StepReport::Kind::kTaskHangs, system_clock::now(), text})) return;
+    }
+    stopped_for = std::move(still);
+  }
+}
+
+// Adopted by init, or by slurmstepd, as soon as its parent has ended.
+[[noreturn]] void run_watch(const SharedTaskTable& table, const FailureListenerAddress& listener,
+                            milliseconds limit) noexcept try {
+  if (fork() == 0) {
+    close_from(0);  // srun would wait for the standard streams, and the port of rank 0 stay taken
+    watch(table, listener, limit);
+  }
+  _exit(0);
+} catch (const std::exception&) {
+  _exit(0);
+}
+
 }  // namespace
+
+bool is_asked_to_end(int wait_status) {
+  constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+  return std::find(std::begin(kSignals), std::end(kSignals), signal_of(wait_status)) !=
+         std::end(kSignals);
+}
 
 void write_record(const SharedTaskTable& table, std::size_t local_task, const ReportedTask& task) {
   const ErrorFile file = open_error_folder(task.error_file);
-  const bool is_passed = file.folder.open() && pass_descriptor(table.folders_in(), file.folder.descriptor(),
-                                                               static_cast<std::uint32_t>(task.rank));
+  const bool is_passed =
+      file.folder.open() && pass_descriptor(table.folders_in(), file.folder.descriptor(),
+                                            static_cast<std::uint32_t>(task.rank));
   table.write_record(local_task, {.rank = task.rank,
+                                  .process = getpid(),
                                   .start = system_clock::now(),
                                   .oom_kills = oom_kills(),
                                   .error_file = is_passed ? file.name : "",
@@ -62,21 +117,29 @@ std::string report_failure(const SharedTaskTable& table, const TaskRecord& recor
                            const std::vector<std::string>& program) {
   TaskFailure failure;
   failure.rank = record.rank;
-  failure.node = failure.clock = host_name();
+  failure.host = failure.clock = host_name();
   failure.wait_status = wait_status;
   failure.time = system_clock::now();
-  failure.out_of_memory = oom_kills() > record.oom_kills;
+  failure.is_out_of_memory = oom_kills() > record.oom_kills;
+  std::string reason;
   for (const auto& folder : passed_folders(table)) {
     if (folder.number == static_cast<std::uint32_t>(record.rank) && !record.error_file.empty())
-      failure.reason = read_error_file(folder.descriptor, record.error_file, record.start);
-    pass_descriptor(table.folders_in(), folder.descriptor.descriptor(), folder.number);  // for remove_error_files
+      reason = read_error_file(folder.descriptor, record.error_file, record.start);
+    // For remove_error_files.
+    pass_descriptor(table.folders_in(), folder.descriptor.descriptor(), folder.number);
   }
   const int signal = signal_of(wait_status);
-  const bool is_ended = signal == SIGTERM || signal == SIGINT || (signal == SIGKILL && !failure.out_of_memory);
-  const std::string text = describe(failure), first = is_ended ? "first to end" : "first to fail";
-  const auto kind = asks_to_end(signal) || is_agent(program) ? Report::Kind::kTaskEnded : Report::Kind::kTaskFailed;
-  const bool srun_knows = send_report(listener, {kind, failure.time, first + ": " + text});
-  return srun_knows || is_ended ? "" : first + " on this node: " + text;
+  const bool is_ended =
+      signal == SIGTERM || signal == SIGINT || (signal == SIGKILL && !failure.is_out_of_memory);
+  const std::string text = describe(failure, reason),
+                    first = is_ended ? "first to end" : "first to fail";
+  const bool may_save = is_asked_to_end(wait_status) && failure.time - record.start >= kStarting;
+  const auto kind =
+      may_save || is_agent(program) ? StepReport::Kind::kTaskEnded : StepReport::Kind::kTaskFailed;
+  const StepReport report{kind, failure.time, first + ": " + text};
+  // srun closes connections while strangers flood its port. Twice takes less than kAbortLimit.
+  const bool srun_knows = send_report(listener, report) || send_report(listener, report);
+  return srun_knows || is_ended ? "" : formatted("{} on this node: {}", first, text);
 }
 
 void remove_error_files(const SharedTaskTable& table) {
@@ -87,8 +150,16 @@ void remove_error_files(const SharedTaskTable& table) {
   }
   for (const auto& folder : passed_folders(table)) {
     const auto file = file_of_rank.find(folder.number);
-    if (file != file_of_rank.end()) unlinkat(folder.descriptor.descriptor(), file->second.c_str(), 0);
+    if (file != file_of_rank.end())
+      unlinkat(folder.descriptor.descriptor(), file->second.c_str(), 0);
   }
+}
+
+void watch_stopped_tasks(const SharedTaskTable& table, const FailureListenerAddress& listener,
+                         milliseconds limit) {
+  const pid_t child = fork();
+  if (child == 0) run_watch(table, listener, limit);
+  if (child > 0) waitpid(child, nullptr, 0);
 }
 
 }  // namespace torchbridge

@@ -19,15 +19,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// While operations are in progress the thread polls MPI and yields in between. When none has ended for kBusyPolling it
-// sleeps in between, for 1/kNapDivisor of the time without a change: a rank that waits for a slow one must not take the
-// CPU from threads that compute.
+// While operations are in progress the thread polls MPI and yields in between. When none has ended
+// for kBusyPolling it sleeps in between, for 1/kNapDivisor of the time without a change: a rank
+// that waits for a slow one must not take the CPU from threads that compute.
 constexpr std::chrono::microseconds kBusyPolling{300};
 constexpr int kNapDivisor = 8;
 constexpr std::chrono::microseconds kLongestNap{1000};
 constexpr int kPollsPerNap = 64;
-constexpr std::chrono::seconds kFinishTimeout{10};  // for operations in progress when the program ends with exit code 0
-constexpr std::chrono::seconds kLeaveTimeout{1};    // for the thread to stop calling MPI when the program fails
+constexpr std::chrono::seconds kFinishTimeout{
+    10};  // for operations in progress when the program ends with exit code 0
+constexpr std::chrono::seconds kLeaveTimeout{
+    1};  // for the thread to stop calling MPI when the program fails
 
 std::string text_of(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -36,8 +38,8 @@ std::string text_of(int code) {
   return std::string(text, static_cast<std::size_t>(length));
 }
 
-// OpenMPI's components are libraries that look for libmpi's symbols among the global ones. They are not global if a
-// Python extension loaded libmpi.
+// OpenMPI's components are libraries that look for libmpi's symbols among the global ones. They are
+// not global if a Python extension loaded libmpi.
 void make_symbols_global() {
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(&MPI_Init_thread), &info) != 0 && info.dli_fname != nullptr) {
@@ -54,7 +56,8 @@ std::string seconds(std::chrono::milliseconds time) {
 
 }  // namespace
 
-MpiError::MpiError(const std::string& call, int code) : std::runtime_error(call + ": " + text_of(code)) {}
+MpiError::MpiError(const std::string& call, int code)
+    : std::runtime_error(call + ": " + text_of(code)) {}
 
 void check(const char* call, int code) {
   if (code != MPI_SUCCESS) throw MpiError(call, code);
@@ -73,8 +76,9 @@ struct MpiThread::Active {
   Operation operation;
   Requests requests;
   std::vector<MPI_Status> statuses;
-  std::size_t open = 0;   // requests that have not ended
-  bool reported = false;  // no caller waits any more, but after a failure MPI may still use the buffers
+  std::size_t open = 0;  // requests that have not ended
+  // No caller waits any more, but after a failure MPI may still use the buffers.
+  bool reported = false;
 
   void posted() {
     open = requests.pending().size();
@@ -100,8 +104,8 @@ struct MpiThread::Active {
     std::vector<int> indices(pending.size());
     std::vector<MPI_Status> found(pending.size());
     int count = 0;
-    const int code =
-        MPI_Testsome(static_cast<int>(pending.size()), pending.data(), &count, indices.data(), found.data());
+    const int code = MPI_Testsome(static_cast<int>(pending.size()), pending.data(), &count,
+                                  indices.data(), found.data());
     if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
       open = 0;
       report(MpiError(operation.what, code));
@@ -138,12 +142,14 @@ MpiThread::MpiThread() {
     loop();
   }).detach();
   started->get_future().get();
-  // glibc's on_exit passes the exit status. After a failure the other ranks may be in an operation, and MPI_Finalize
-  // would wait for them; mpirun ends them when a process ends without MPI_Finalize.
+  // glibc's on_exit passes the exit status. After a failure the other ranks may be in an operation,
+  // and MPI_Finalize would wait for them; mpirun ends them when a process ends without
+  // MPI_Finalize.
   const pid_t owner = getpid();
   on_exit(
       [](int status, void* process) {
-        if (getpid() == static_cast<pid_t>(reinterpret_cast<std::intptr_t>(process))) instance().leave(status);
+        if (getpid() == static_cast<pid_t>(reinterpret_cast<std::intptr_t>(process)))
+          instance().leave(status);
       },
       reinterpret_cast<void*>(static_cast<std::intptr_t>(owner)));
 }
@@ -152,11 +158,14 @@ void MpiThread::start() {
   int initialized = 0, finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
-  if (finalized) throw std::runtime_error("MPI has been finalised, and no process can initialise it again");
+  if (finalized)
+    throw std::runtime_error("MPI has been finalised, and no process can initialise it again");
   if (!initialized) {
     make_symbols_global();
-    check("MPI_Init_thread", MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level_));
-    // MPICH uses these error handlers, and not the communicator's own, when one of several requests fails.
+    check("MPI_Init_thread",
+          MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level_));
+    // MPICH uses these error handlers, and not the communicator's own, when one of several requests
+    // fails.
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     call_when_finalized();
@@ -166,7 +175,8 @@ void MpiThread::start() {
   check("MPI_Query_thread", MPI_Query_thread(&thread_level_));
   if (thread_level_ < MPI_THREAD_SERIALIZED) {
     throw std::runtime_error(
-        "the program initialised MPI for one thread only: call MPI_Init_thread with MPI_THREAD_MULTIPLE, or leave it "
+        "the program initialised MPI for one thread only: call MPI_Init_thread with "
+        "MPI_THREAD_MULTIPLE, or leave it "
         "to the backend");
   }
   call_when_finalized();
@@ -175,7 +185,8 @@ void MpiThread::start() {
 // MPI_Finalize first deletes the attributes of MPI_COMM_SELF, which calls release_all.
 void MpiThread::call_when_finalized() {
   int key = MPI_KEYVAL_INVALID;
-  check("MPI_Comm_create_keyval", MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, release_all, &key, nullptr));
+  check("MPI_Comm_create_keyval",
+        MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, release_all, &key, nullptr));
   check("MPI_Comm_set_attr", MPI_Comm_set_attr(MPI_COMM_SELF, key, this));
   check("MPI_Comm_free_keyval", MPI_Comm_free_keyval(&key));  // freed with the attribute
   at_finalize([this] {
@@ -240,7 +251,8 @@ void MpiThread::submit(Operation operation) {
   changed_.notify_one();
 }
 
-void MpiThread::run(const std::string& what, std::chrono::milliseconds timeout, std::function<void()> call) {
+void MpiThread::run(const std::string& what, std::chrono::milliseconds timeout,
+                    std::function<void()> call) {
   auto task = std::make_shared<std::packaged_task<void()>>(std::move(call));
   auto result = task->get_future();
   {
@@ -258,12 +270,14 @@ void MpiThread::run(const std::string& what, std::chrono::milliseconds timeout, 
   result.get();
 }
 
-void MpiThread::abort(const std::shared_ptr<Communicator>& communicator, const std::string& reason) {
+void MpiThread::abort(const std::shared_ptr<Communicator>& communicator,
+                      const std::string& reason) {
   enqueue([this, communicator, reason] {
     if (communicator->failure.empty()) communicator->failure = reason;
     for (auto& active : active_) {
       if (active->operation.communicator == communicator) {
-        active->report(std::make_exception_ptr(std::runtime_error(active->operation.what + ": " + reason)));
+        active->report(
+            std::make_exception_ptr(std::runtime_error(active->operation.what + ": " + reason)));
       }
     }
   });
@@ -291,7 +305,8 @@ void MpiThread::post(Operation operation) {
     MPI_Finalized(&finalized);
     if (finalized) throw std::runtime_error(posted.what + ": the program has finalised MPI");
     if (!posted.communicator->failure.empty()) {
-      throw std::runtime_error(posted.what + ": the group failed before: " + posted.communicator->failure);
+      throw std::runtime_error(posted.what +
+                               ": the group failed before: " + posted.communicator->failure);
     }
     posted.post(active->requests);
   } catch (...) {
@@ -316,9 +331,12 @@ bool MpiThread::advance() {
     if (active.open > 0) {
       if (!now) now = Clock::now();
       if (!active.reported && *now >= active.operation.deadline) {
-        const std::string why = active.operation.what + " timed out after " + seconds(active.operation.timeout);
-        if (active.operation.communicator->failure.empty()) active.operation.communicator->failure = why;
-        active.report(std::make_exception_ptr(TimeoutError(why + ": another rank did not take part, or is stuck")));
+        const std::string why =
+            active.operation.what + " timed out after " + seconds(active.operation.timeout);
+        if (active.operation.communicator->failure.empty())
+          active.operation.communicator->failure = why;
+        active.report(std::make_exception_ptr(
+            TimeoutError(why + ": another rank did not take part, or is stuck")));
       }
       ++i;
       continue;
@@ -339,13 +357,15 @@ void MpiThread::loop() {
     {
       std::unique_lock lock(mutex_);
       const auto something = [&] { return !calls_.empty() || ending_; };
-      lost_ = !active_.empty() && std::ranges::all_of(active_, [](const auto& active) { return active->reported; });
+      lost_ = !active_.empty() &&
+              std::ranges::all_of(active_, [](const auto& active) { return active->reported; });
       busy_ = !active_.empty();
       if ((!busy_ && calls_.empty()) || lost_) idle_.notify_all();
       if (!busy_) {
         changed_.wait(lock, something);
       } else if (const auto idle = Clock::now() - last_change; idle > kBusyPolling) {
-        changed_.wait_for(lock, std::min<Clock::duration>(idle / kNapDivisor, kLongestNap), something);
+        changed_.wait_for(lock, std::min<Clock::duration>(idle / kNapDivisor, kLongestNap),
+                          something);
       }
       busy_ = true;
       if (!calls_.empty()) lost_ = false;  // else leave() would not wait for these calls

@@ -19,11 +19,14 @@ namespace {
 using Op = c10d::ReduceOp;
 
 const char* name_of(Op::RedOpType op) {
-  constexpr const char* kNames[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
+  constexpr const char* kNames[] = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
+                                    "BAND", "BOR", "BXOR",    "PREMUL_SUM"};
   return op < std::size(kNames) ? kNames[op] : "an unknown operator";
 }
 
-Op::RedOpType summed(Op::RedOpType op) { return op == Op::AVG || op == Op::PREMUL_SUM ? Op::SUM : op; }
+Op::RedOpType summed(Op::RedOpType op) {
+  return op == Op::AVG || op == Op::PREMUL_SUM ? Op::SUM : op;
+}
 
 bool is_short_float(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
@@ -93,7 +96,8 @@ std::optional<MPI_Op> op_for(Op::RedOpType op, OperatorKind kind) {
   }
 }
 
-template <at::ScalarType type, at::Tensor& (*combine)(at::Tensor&, const at::Tensor&, const at::Tensor&)>
+template <at::ScalarType type,
+          at::Tensor& (*combine)(at::Tensor&, const at::Tensor&, const at::Tensor&)>
 void reduce_short(void* in, void* inout, int* count, MPI_Datatype*) {
   const at::AutoDispatchBelowADInplaceOrView raw;
   const auto options = at::TensorOptions().dtype(type);
@@ -101,7 +105,9 @@ void reduce_short(void* in, void* inout, int* count, MPI_Datatype*) {
   combine(mine, mine, at::from_blob(in, {*count}, options));
 }
 
-at::Tensor& add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { return at::add_out(out, a, b); }
+at::Tensor& add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  return at::add_out(out, a, b);
+}
 
 template <at::ScalarType type>
 MPI_User_function* short_function(Op::RedOpType op) {
@@ -133,8 +139,9 @@ Reduction short_reduction(Op::RedOpType op, at::ScalarType type) {
   const auto found = made.find({op, type});
   if (found != made.end()) return {two_bytes, found->second};
   MPI_Op own = MPI_OP_NULL;
-  check("MPI_Op_create",
-        MPI_Op_create(type == at::kHalf ? short_function<at::kHalf>(op) : short_function<at::kBFloat16>(op), 1, &own));
+  check("MPI_Op_create", MPI_Op_create(type == at::kHalf ? short_function<at::kHalf>(op)
+                                                         : short_function<at::kBFloat16>(op),
+                                       1, &own));
   made.emplace(std::pair(op, type), own);
   return {two_bytes, own};
 }
@@ -145,8 +152,9 @@ void check_reduction(Op::RedOpType op, at::ScalarType type) {
   const OperatorKind kind = mpi_type_of(type).kind;
   TORCH_CHECK_TYPE(kind != OperatorKind::kNone, "the mpi backend cannot reduce ", type,
                    ": reduce a float, integer, bool or complex tensor");
-  TORCH_CHECK_TYPE(op_for(summed(op), kind).has_value() && !(kind == OperatorKind::kBool && op != summed(op)),
-                   "the mpi backend has no ", name_of(op), " of ", type, " tensors");
+  TORCH_CHECK_TYPE(
+      op_for(summed(op), kind).has_value() && !(kind == OperatorKind::kBool && op != summed(op)),
+      "the mpi backend has no ", name_of(op), " of ", type, " tensors");
 }
 
 Reduction reduction_of(Op::RedOpType op, at::ScalarType type) {
@@ -163,12 +171,15 @@ ByteCount::ByteCount(std::int64_t bytes, std::int64_t largest_count) {
   }
   MPI_Datatype block = MPI_DATATYPE_NULL, blocks = MPI_DATATYPE_NULL;
   const int rest = static_cast<int>(bytes % largest_count);
-  check("MPI_Type_contiguous", MPI_Type_contiguous(static_cast<int>(largest_count), MPI_BYTE, &block));
-  check("MPI_Type_contiguous", MPI_Type_contiguous(static_cast<int>(bytes / largest_count), block, &blocks));
+  check("MPI_Type_contiguous",
+        MPI_Type_contiguous(static_cast<int>(largest_count), MPI_BYTE, &block));
+  check("MPI_Type_contiguous",
+        MPI_Type_contiguous(static_cast<int>(bytes / largest_count), block, &blocks));
   const int lengths[] = {1, rest};
   const MPI_Aint offsets[] = {0, static_cast<MPI_Aint>(bytes - rest)};
   const MPI_Datatype types[] = {blocks, MPI_BYTE};
-  check("MPI_Type_create_struct", MPI_Type_create_struct(rest > 0 ? 2 : 1, lengths, offsets, types, &type));
+  check("MPI_Type_create_struct",
+        MPI_Type_create_struct(rest > 0 ? 2 : 1, lengths, offsets, types, &type));
   check("MPI_Type_commit", MPI_Type_commit(&type));
   MPI_Type_free(&blocks);
   MPI_Type_free(&block);

@@ -12,14 +12,14 @@ struct Reduction {
   MPI_Op op = MPI_OP_NULL;
 };
 
-// SUM for AVG and PREMUL_SUM, whose factors are the caller's. Bools are reduced as truth values: SUM and MAX are "or",
-// PRODUCT and MIN are "and". On MPI's thread, but check_reduction on any. Throws an error that names operator and
-// type where no such reduction exists.
+// SUM for AVG and PREMUL_SUM, whose factors are the caller's. Bools are reduced as truth values:
+// SUM and MAX are "or", PRODUCT and MIN are "and". On MPI's thread, but check_reduction on any.
+// Throws an error that names operator and type where no such reduction exists.
 Reduction reduction_of(c10d::ReduceOp::RedOpType op, at::ScalarType type);
 void check_reduction(c10d::ReduceOp::RedOpType op, at::ScalarType type);
 
-// `bytes` as a count and a type, also where an int is too small. The destructor frees the type, which MPI allows once a
-// call was made with it.
+// `bytes` as a count and a type, also where an int is too small. The destructor frees the type,
+// which MPI allows once a call was made with it.
 class ByteCount {
  public:
   ByteCount(std::int64_t bytes, std::int64_t largest_count);

@@ -14,8 +14,8 @@ using TensorLists = std::vector<std::vector<at::Tensor>>;
 
 class MpiWork : public c10d::Work {
  public:
-  MpiWork(int rank, c10d::OpType type, std::uint64_t sequence, const char* title, const std::vector<at::Tensor>& inputs,
-          TensorLists outputs);
+  MpiWork(int rank, c10d::OpType type, std::uint64_t sequence, const char* title,
+          const std::vector<at::Tensor>& inputs, TensorLists outputs);
 
   std::vector<at::Tensor> result() override;
   int sourceRank() const override;

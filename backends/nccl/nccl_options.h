@@ -1,21 +1,17 @@
 // Converts the options of a process group to NCCL's configuration.
 #pragma once
 
-#include <mutex>
-#include <set>
-#include <string>
+#include <cstring>
 
 #include <nccl.h>
-
-#include "trainer_template/runtime/backends/group_options.h"
+#include <torchbridge/group_options.h>
 
 namespace torchbridge::nccl {
 
-// Options that are not set stay undefined, so that NCCL and its environment variables determine them. The text of
-// net_name lives as long as the process, because NCCL keeps the pointer.
+// Options that are not set stay undefined, so that NCCL and its environment variables determine
+// them. netName is of strdup(), as Python's: NCCL keeps the pointer, and some of its versions free
+// it with the communicator.
 inline ncclConfig_t config_of(const train::NcclOptions& options) {
-  static std::mutex mutex;
-  static std::set<std::string> names;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   const auto set = [](int& field, const std::optional<int>& value) {
     if (value) field = *value;
@@ -30,10 +26,7 @@ inline ncclConfig_t config_of(const train::NcclOptions& options) {
   set(config.CTAPolicy, options.cta_policy);
   set(config.shrinkShare, options.shrink_share);
   set(config.nvlsCTAs, options.nvls_ctas);
-  if (!options.net_name.empty()) {
-    const std::scoped_lock lock(mutex);
-    config.netName = names.insert(options.net_name).first->c_str();
-  }
+  if (!options.net_name.empty()) config.netName = strdup(options.net_name.c_str());
   return config;
 }
 

@@ -16,33 +16,42 @@
 #include "bridge/agent/restart_budget.h"
 #include "bridge/agent/run_endpoint.h"
 #include "bridge/agent/worker_count.h"
+#include "bridge/base/message_text.h"
 #include "bridge/binding/numa_mode.h"
 #include "bridge/bootstrap/descriptor_limit.h"
-#include "bridge/core/launch_facts.h"
 #include "bridge/host/oom_kills.h"
 #include "bridge/host/read_cpu_groups.h"
 #include "bridge/host/read_machine.h"
+#include "bridge/launch/end_step.h"
 #include "bridge/net/address.h"
 #include "bridge/net/socket.h"
-#include "bridge/run_values/restart_policy.h"
 #include "bridge/run_values/run_report.h"
+#include "bridge/start/preloaded_python.h"
 #include "bridge/supervision/attempt.h"
 #include "bridge/supervision/guardian.h"
 #include "bridge/supervision/worker_command.h"
+#include "bridge/supervision/worker_environment.h"
+#include "bridge/supervision/worker_report.h"
 
 namespace torchbridge {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Of a run on one node. As with torchrun since 2.12, one without a name and an endpoint has an id
+// that no other run has.
 std::string run_id_of(const RunOptions& options) {
-  if (!options.is_standalone) return options.rdzv_id;
+  const bool has_endpoint = options.rdzv_backend != RdzvBackend::kStatic ||
+                            !options.rdzv_endpoint.empty() || options.master_port.has_value();
+  const bool is_given = !options.is_standalone && !options.rdzv_id.empty();
+  if (is_named(options) || (is_given && has_endpoint)) return options.rdzv_id;
   std::string id;
   std::getline(std::ifstream("/proc/sys/kernel/random/uuid"), id);
   return id.empty() ? "standalone-" + std::to_string(getpid()) : id;
 }
 
-// Descriptors 0 to 2 are there from here on: a file that is opened later does not get their numbers.
+// Descriptors 0 to 2 are there from here on: a file that is opened later does not get their
+// numbers.
 bool open_standard_streams() {
   for (;;) {
     const int descriptor = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -52,22 +61,21 @@ bool open_standard_streams() {
   }
 }
 
-// Waits until the readers of standard output and error have all. It does so without limit, as any program, until a
-// signal comes: see note_stop.
+// Waits until the readers of standard output and error have all. It does so without limit, as any
+// program, until a signal comes: see note_stop.
 void finish_output(AgentContext& context) {
-  constexpr std::chrono::seconds kLast{1};  // for a reader that reads, and what workers printed until their SIGKILL
+  constexpr std::chrono::seconds kLast{
+      1};  // for a reader that reads, and what workers printed until their SIGKILL
   const SteadyTime last = Clock::now() + kLast;
   const auto deadline = [&] { return std::max(context.output_until, last); };
   auto& [out, err] = context.consoles;
   while ((out.has_pending() || err.has_pending()) && Clock::now() < deadline()) {
-    const Events events = context.events.wait(deadline(), nullptr, context.consoles);
-    if (events.is_guardian_gone) return;
-    for (const int signal : events.stop_signals) (void)note_stop(context, signal);
+    if (wait_for_events(context, deadline()).is_guardian_gone) return;
   }
   if (!out.has_pending()) return;
-  print_line(context, "the last " + std::to_string(out.pending()) +
-                          " bytes of standard output were not printed: their reader did not take them in time "
-                          "(--grace)");
+  print_line(context, formatted("the last {} bytes of standard output were not printed: their "
+                                "reader did not take them in time (--grace)",
+                                out.pending()));
 }
 
 class Agent {
@@ -110,20 +118,27 @@ void Agent::run_attempt(const Round& round) {
   if (const auto made = context_.folder.begin_attempt(number, facts.workers); !made) {
     return rounds_.conclude(StartFailure{EXIT_FAILURE, made.error()});
   }
+  if (!is_loopback(facts.master.host)) {  // else all nodes are this host
+    const auto usable = check_interface_variables(context_.environment,
+                                                  usable_interfaces(facts.ranks.node_count > 1));
+    if (!usable) return rounds_.conclude(StartFailure{EXIT_FAILURE, usable.error()});
+  }
   const std::int64_t oom_kills_before = oom_kills();
   Attempt attempt(context_, facts);
   if (const auto failure = attempt.start(round.store_port)) return rounds_.conclude(*failure);
   if (is_verbose()) {
-    print_line(context_, "started " + std::to_string(facts.workers) + " workers of " + own_.program +
-                             ", MASTER_PORT=" + std::to_string(facts.master.port) + ", restarts used: " +
-                             std::to_string(facts.restart_count) + ", logs: " + context_.folder.path());
+    print_line(context_,
+               formatted("started {} workers of {}, MASTER_PORT={}, restarts used: {}, logs: {}",
+                         facts.workers, own_.program, facts.master.port, facts.restart_count,
+                         context_.folder.path()));
   }
   attempt.supervise();
   own_.attempts.push_back(report_of_attempt(attempt, oom_kills_before));
-  rounds_.conclude(own_.attempts.back(), attempt.stuck().empty());
+  rounds_.conclude(own_.attempts.back());
 }
 
-AttemptReport Agent::report_of_attempt(const Attempt& attempt, std::int64_t oom_kills_before) const {
+AttemptReport Agent::report_of_attempt(const Attempt& attempt,
+                                       std::int64_t oom_kills_before) const {
   const bool is_short_of_memory = oom_kills() > oom_kills_before;
   AttemptReport report;
   report.restart_count = attempt.facts().restart_count;
@@ -131,12 +146,15 @@ AttemptReport Agent::report_of_attempt(const Attempt& attempt, std::int64_t oom_
   report.lifetime = std::chrono::system_clock::now() - attempt.started();
   for (const WorkerProcess& worker : attempt.workers()) {
     if (worker.wait_status == 0 && !worker.is_running) continue;
-    report.failures.push_back(report_of(worker, context_.host, attempt.started()));
-    WorkerReport& failure = report.failures.back();
-    const bool is_killed = WIFSIGNALED(worker.wait_status) && WTERMSIG(worker.wait_status) == SIGKILL;
-    failure.is_out_of_memory = is_short_of_memory && is_killed && !worker.is_ended_by_agent && worker.health.empty();
+    WorkerReport& failure = report.failures.emplace_back(attempt.report_of(worker));
+    failure.log_end = read_log_end(failure);
+    const bool is_killed =
+        WIFSIGNALED(worker.wait_status) && WTERMSIG(worker.wait_status) == SIGKILL;
+    failure.is_out_of_memory =
+        is_short_of_memory && is_killed && !worker.is_ended_by_agent && worker.health.empty();
   }
   report.failures = in_order(std::move(report.failures));
+  report.can_restart = attempt.stuck().empty();
   return report;
 }
 
@@ -144,7 +162,8 @@ int Agent::end(RunEnd end) {
   const int exit_code = end.exit_code;
   const RunOptions& options = context_.options;
   if (!end.message.empty()) print_line(context_, end.message);
-  const bool has_failed = exit_code != 0 && exit_code != kRequeueExitCode && context_.stop_signal == 0;
+  const bool has_failed =
+      exit_code != 0 && exit_code != kRequeueExitCode && context_.stop_signal == 0;
   if (has_failed) pass_on_root_cause();
   if (has_failed) keep_error_files();
   if (end.report) {
@@ -157,7 +176,9 @@ int Agent::end(RunEnd end) {
     if (!options.json_summary.empty()) {
       std::ofstream file(options.json_summary);
       file << summary_json(*end.report, context_.stop_signal) << std::flush;
-      if (!file) print_line(context_, "--json-summary '" + printable(options.json_summary) + "': cannot write it");
+      if (!file)
+        print_line(context_, formatted("--json-summary '{}': cannot write it",
+                                       printable(options.json_summary)));
     }
   }
   finish_output(context_);
@@ -170,7 +191,8 @@ void Agent::pass_on_root_cause() const {
   if (own_file.empty() || own_.attempts.empty() || own_.attempts.back().failures.empty()) return;
   const WorkerReport& root = own_.attempts.back().failures.front();
   if (!root.error) return;
-  const int code = WIFSIGNALED(root.wait_status) ? -WTERMSIG(root.wait_status) : WEXITSTATUS(root.wait_status);
+  const int code =
+      WIFSIGNALED(root.wait_status) ? -WTERMSIG(root.wait_status) : WEXITSTATUS(root.wait_status);
   const auto copied = copy_error_record(root.error_file, own_file, code);
   if (!copied) print_line(context_, copied.error().message);
 }
@@ -189,7 +211,8 @@ void Agent::name_folder_in(RunReport& report) const {
   if (removed.empty()) report.folder = context_.folder.path();
   for (AttemptReport& attempt : report.attempts) {
     for (WorkerReport& failure : attempt.failures) {
-      if (!removed.empty() && failure.error_file.starts_with(removed + "/")) failure.error_file.clear();
+      if (!removed.empty() && failure.error_file.starts_with(removed + "/"))
+        failure.error_file.clear();
     }
   }
 }
@@ -208,17 +231,28 @@ int fail_before_start(const Error& error) {
   return error.reported_elsewhere ? EXIT_FAILURE : fail_before_start(error.message);
 }
 
+// Of an error that other agents of the launcher's step may not have: they would wait for this one,
+// where the run needs all of them.
+int fail_in_step(const Error& error, const RunOptions& options, const LaunchOrigin& origin,
+                 const LaunchedTask& task) {
+  const int exit_code = fail_before_start(error);
+  const bool are_all_needed = options.min_nodes == 0 || options.min_nodes >= task.count;
+  if (task.count > 1 && are_all_needed && !options.is_standalone) end_step(origin);
+  return exit_code;
+}
+
 // Read only where an option asks for it.
 Result<Machine> machine_for(const RunOptions& options, bool is_whole_node) {
-  const bool is_counted =
-      options.nproc_per_node.empty() ? is_whole_node : !parse_integer(options.nproc_per_node, 1, kMaxRanks);
+  using Kind = WorkersPerNode::Kind;
+  const Kind kind = options.nproc_per_node.kind;
+  const bool is_counted = kind == Kind::kByLaunch ? is_whole_node : kind != Kind::kNumber;
   if (is_counted || options.numa_binding != NumaMode::kNone) return read_machine();
   return Machine();
 }
 
 // By local rank; empty without --numa-binding.
-Result<std::vector<CpuSet>> cpus_of_workers(const RunOptions& options, const EnvMap& environment, Machine machine,
-                                            int count) {
+Result<std::vector<CpuSet>> cpus_of_workers(const RunOptions& options, const EnvMap& environment,
+                                            Machine machine, int count) {
   std::vector<CpuSet> cpus;
   if (options.numa_binding == NumaMode::kNone) return cpus;
   if (const auto read = read_cpu_groups("", machine.topology); !read) return read.error();
@@ -232,24 +266,26 @@ Result<std::vector<CpuSet>> cpus_of_workers(const RunOptions& options, const Env
   return cpus;
 }
 
-// Of several agents of one container, which have one variable, the first has the port.
-Result<Socket> open_liveness(const EnvMap& environment) {
+// Of several agents of one container, which have one variable, the first has the port. As with
+// torchrun, a value that is no port does not end the run.
+Socket open_liveness(const EnvMap& environment) {
   constexpr char kVariable[] = "TORCHELASTIC_HEALTH_CHECK_PORT";
   if (!environment.has(kVariable)) return Socket();
   const auto port = environment.required_integer(kVariable, 1, 65535);
-  if (!port) return port.error();
-  auto socket = listen_on({"0.0.0.0", static_cast<int>(*port)});
-  if (socket) return socket;
-  std::fprintf(stderr, "torchbridge: %s: no liveness probe is answered: %s\n", kVariable,
-               socket.error().message.c_str());
+  auto socket =
+      port ? listen_on({"0.0.0.0", static_cast<int>(*port)}) : Result<Socket>(port.error());
+  if (socket) return std::move(*socket);
+  const std::string reason = (port ? std::string(kVariable) + ": " : "") + socket.error().message;
+  std::fprintf(stderr, "torchbridge: no liveness probe is answered: %s\n", reason.c_str());
   return Socket();
 }
 
-// An earlier run's is not to be taken for this one's. Where nodes share the file, one that comes back after the end of
-// the run must not empty it.
+// An earlier run's is not to be taken for this one's. Where nodes share the file, one that comes
+// back after the end of the run must not empty it.
 Status empty_summary(const RunOptions& options) {
   if (options.json_summary.empty() || std::ofstream(options.json_summary)) return Ok{};
-  return Error{"--json-summary '" + printable(options.json_summary) + "': cannot write it: " + std::strerror(errno)};
+  return Error{formatted("--json-summary '{}': cannot write it: {}",
+                         printable(options.json_summary), std::strerror(errno))};
 }
 
 // A number of workers, and where they run.
@@ -258,7 +294,8 @@ struct WorkerPlan {
   std::vector<CpuSet> cpus;
 };
 
-Result<WorkerPlan> plan_workers(const RunOptions& options, const EnvMap& environment, bool is_whole_node) {
+Result<WorkerPlan> plan_workers(const RunOptions& options, const EnvMap& environment,
+                                bool is_whole_node) {
   const auto machine = machine_for(options, is_whole_node);
   if (!machine) return machine.error();
   const auto count = worker_count(options.nproc_per_node, is_whole_node, environment, *machine);
@@ -289,14 +326,15 @@ class FolderOfRun {
 };
 
 // With `endpoint` over several nodes. `guardian` takes the name of the folder.
-int run_rounds(AgentContext& context, RestartBudget& budget, std::optional<RunEndpoint> endpoint, int workers,
-               int guardian) {
+int run_rounds(AgentContext& context, RestartBudget& budget, std::optional<RunEndpoint> endpoint,
+               int workers, int guardian) {
   RunReport report;
   report.program = context.body ? "the function" : program_name(context.options);
   report.run_id = endpoint ? endpoint->run_id : run_id_of(context.options);
+  report.is_named = endpoint ? report.run_id != RunOptions().rdzv_id : is_named(context.options);
   report.host = context.host;
-  auto folder =
-      RunFolder::make(context.options, report.run_id, std::string(context.environment.get("TMPDIR").value_or("/tmp")));
+  auto folder = RunFolder::make(context.options, report.run_id,
+                                std::string(context.environment.get("TMPDIR").value_or("/tmp")));
   if (!folder) return budget.remove(), fail_before_start(context, folder.error());
   context.folder = *folder;
   const FolderOfRun removed_at_end(context.folder);
@@ -320,50 +358,104 @@ int run_rounds(AgentContext& context, RestartBudget& budget, std::optional<RunEn
   return Agent(context, **rounds, report).run();
 }
 
-int run_as_child(const RunOptions& options, const EnvMap& environment, const std::function<int()>& body,
-                 const GuardianLink& guardian) {
+// OpenMP divides CPUs among its threads when it is loaded, and those are the interpreter's; or "".
+std::string_view variable_of_places(const EnvMap& environment) {
+  for (const std::string_view name :
+       {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}) {
+    const std::string_view value = environment.get(name).value_or("");
+    if (!value.empty() && value != "false" && value != "FALSE") return name;
+  }
+  return "";
+}
+
+// It imports its modules while the nodes of the run wait for each other.
+void preload(AgentContext& context, int workers, std::optional<PreloadedPython>& python) {
+  const RunOptions& options = context.options;
+  if (options.preload.empty() || context.body) return;
+  if (!is_run_by_python(options, context.environment)) {
+    print_line(context, formatted("--preload has no effect: '{}' is not run by Python",
+                                  printable(options.program.front())));
+    return;
+  }
+  const std::string_view places = variable_of_places(context.environment);
+  if (context.worker_cpus.size() > 1 && !places.empty()) {
+    print_line(context, formatted("--preload has no effect: {} and --numa-binding give each "
+                                  "worker's threads CPUs when it imports: unset one of them",
+                                  places));
+    return;
+  }
+  ProcessSpec spec;
+  spec.command = worker_command(options, context.environment, 0);
+  spec.environment = preload_environment(context.environment, options, workers);
+  if (context.worker_cpus.size() == 1) spec.cpus = context.worker_cpus.front();
+  spec.outer = context.outer;
+  context.python = &python.emplace(options.preload, spec);
+  context.events.set_python(context.python);
+}
+
+int run_as_child(const RunOptions& options, const LaunchOrigin& origin,
+                 const std::function<int()>& body, const GuardianLink& guardian) {
+  const EnvMap& environment = origin.environment;
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const RaisedDescriptorLimit descriptors;  // of each worker, and in one agent of each node
-  const auto task = launched_task(environment);
+  const auto task = launched_task(origin);
   if (!task) return fail_before_start(task.error());
   const auto has_several = has_several_agents(options, *task);
   if (!has_several) return fail_before_start(has_several.error());
+  const auto sign = *has_several ? Result<std::string>(std::string())
+                                 : sign_of_other_agents(options, origin, *task);
+  if (!sign) return fail_before_start(sign.error());
+  if (!sign->empty()) std::fprintf(stderr, "torchbridge: %s\n", sign->c_str());
+  const auto fail = [&](const Error& error) { return fail_in_step(error, options, origin, *task); };
   std::optional<RunEndpoint> endpoint;
   if (*has_several) {
-    auto found = find_run_endpoint(options, environment, *task);
-    if (!found) return fail_before_start(found.error());
+    auto found = find_run_endpoint(options, origin, *task);
+    if (!found && !found.error().only_here) return fail_before_start(found.error());
+    if (!found) return fail(found.error());
     endpoint = std::move(*found);
-  } else if (options.node_rank != 0 && !options.is_standalone) {
-    return fail_before_start("--node-rank " + std::to_string(options.node_rank) + ": expected 0, with --nnodes 1");
+    if (!endpoint->note.empty()) std::fprintf(stderr, "torchbridge: %s\n", endpoint->note.c_str());
+  } else if (options.node_rank.value_or(0) != 0 && !options.is_standalone) {
+    return fail_before_start(
+        formatted("--node-rank {}: expected 0, with --nnodes 1", *options.node_rank));
   }
-  const bool is_whole_node = task->count > 0 && (endpoint ? endpoint->is_whole_node : task->count == 1);
+  const bool is_whole_node =
+      task->count > 0 && (endpoint ? endpoint->is_whole_node : task->count == 1);
   const auto workers = plan_workers(options, environment, is_whole_node);
-  if (!workers) return fail_before_start(workers.error());
-  const bool counts_restarts = !endpoint || endpoint->listener.open();  // else another agent does, or a record
+  if (!workers) return fail(workers.error());
+  // Else another agent does, or a record.
+  const bool counts_restarts = !endpoint || endpoint->listener.open();
   auto budget = counts_restarts ? RestartBudget::open(options, getppid()) : RestartBudget();
-  if (!budget) return fail_before_start(budget.error());
+  if (!budget) return fail(budget.error());
   auto liveness = open_liveness(environment);
-  if (!liveness) return fail_before_start(liveness.error());
-  auto events = AgentEvents::open(options.signals_to_handle, guardian.end, std::move(*liveness));
+  auto events = AgentEvents::open(options.signals_to_handle, guardian.end, std::move(liveness));
   if (!events) return fail_before_start(events.error());
   Consoles consoles;
   RunFolder folder;
   const OuterState outer{events->signals().outer_mask(), descriptors.old()};
-  AgentContext context{options, environment, body, *events, consoles, folder, host_name(), outer, workers->cpus};
-  const int exit_code = run_rounds(context, *budget, std::move(endpoint), workers->count, guardian.folder);
+  AgentContext context{options,  environment, origin.launch(), body,  *events,
+                       consoles, folder,      host_name(),     outer, workers->cpus};
+  std::optional<PreloadedPython> python;
+  preload(context, workers->count, python);
+  const int exit_code =
+      run_rounds(context, *budget, std::move(endpoint), workers->count, guardian.folder);
   events->signals().keep_blocked();  // one that comes now must not change the exit status
   return exit_code;
 }
 
 }  // namespace
 
-int run_agent(const RunOptions& options, const EnvMap& environment) { return run_agent(options, environment, nullptr); }
+int run_agent(const RunOptions& options, const LaunchOrigin& origin) {
+  return run_agent(options, origin, nullptr);
+}
 
-int run_agent(const RunOptions& options, const EnvMap& environment, const std::function<int()>& body) {
-  if (!open_standard_streams()) return fail_before_start(std::string("cannot open /dev/null: ") + std::strerror(errno));
+int run_agent(const RunOptions& options, const LaunchOrigin& origin,
+              const std::function<int()>& body) {
+  if (!open_standard_streams())
+    return fail_before_start(formatted("cannot open /dev/null: {}", std::strerror(errno)));
   const bool ends_process = !body;
-  return run_guarded(options.signals_to_handle, ends_process,
-                     [&](const GuardianLink& guardian) { return run_as_child(options, environment, body, guardian); });
+  return run_guarded(options.signals_to_handle, ends_process, [&](const GuardianLink& guardian) {
+    return run_as_child(options, origin, body, guardian);
+  });
 }
 
 }  // namespace torchbridge

@@ -1,27 +1,27 @@
 #include "bridge/agent/local_rounds.h"
 
 #include "bridge/agent/store_reservation.h"
-#include "bridge/core/endpoint.h"
+#include "bridge/base/message_text.h"
+#include "bridge/run_values/restart_policy.h"
 
 namespace torchbridge {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the options give for MASTER_ADDR and MASTER_PORT; port 0: a free one. As in torchrun, --rdzv-endpoint is both
-// for the backend static.
+// What the options give for MASTER_ADDR and MASTER_PORT; port 0: a free one. As in torchrun,
+// --rdzv-endpoint is both for the backend static.
 Endpoint wanted_master(const RunOptions& options) {
   if (options.is_standalone) return {"127.0.0.1", 0};
-  if (options.rdzv_backend == "static" && !options.rdzv_endpoint.empty()) {
-    const auto endpoint = parse_endpoint(options.rdzv_endpoint);  // which the command line has checked
-    return endpoint ? *endpoint : Endpoint{};
-  }
+  if (options.rdzv_backend == RdzvBackend::kStatic && !options.rdzv_endpoint.empty())
+    return options.rdzv_address;
   return {without_brackets(options.master_addr), options.master_port.value_or(0)};
 }
 
 }  // namespace
 
-LocalRounds::LocalRounds(AgentContext& context, RestartBudget& budget, int workers, RunReport report)
+LocalRounds::LocalRounds(AgentContext& context, RestartBudget& budget, int workers,
+                         RunReport report)
     : context_(context), budget_(budget), workers_(workers), report_(std::move(report)) {}
 
 std::variant<Round, RunEnd> LocalRounds::next() {
@@ -31,21 +31,22 @@ std::variant<Round, RunEnd> LocalRounds::next() {
     budget_.remove();
     return RunEnd{start_failure_->exit_code, start_failure_->error.message};
   }
-  if (ends_.empty()) {
+  if (report_.attempts.empty()) {
     if (budget_.used() > 0) {
-      print_line(context_, "the run goes on with " + std::to_string(budget_.used()) + " of " +
-                               std::to_string(context_.options.max_restarts) + " restarts used");
+      print_line(context_, formatted("the run goes on with {} of {} restarts used", budget_.used(),
+                                     context_.options.max_restarts));
     }
     return begin();
   }
   const RestartRules rules{context_.options.max_restarts,
-                           std::chrono::duration<double>(context_.options.restart_backoff), context_.stop_signal};
-  const Decision decision = decide(ends_, budget_.used(), rules);
+                           std::chrono::duration<double>(context_.options.restart_backoff),
+                           context_.stop_signal};
+  const Decision decision = decide(report_.attempts, budget_.used(), rules);
   report_.reason = decision.reason;
   if (decision.next == Decision::Next::kEnd) return end(decision.exit_code);
   if (const auto used = budget_.use_one(); !used) print_line(context_, used.error().message);
   print_line(context_,
-             "restart " + std::to_string(budget_.used()) + " of " + std::to_string(context_.options.max_restarts));
+             formatted("restart {} of {}", budget_.used(), context_.options.max_restarts));
   wait_before_restart(decision.delay);
   if (context_.is_guardian_gone) return RunEnd{EXIT_FAILURE};
   if (context_.stop_signal != 0) return end(128 + context_.stop_signal);
@@ -54,8 +55,8 @@ std::variant<Round, RunEnd> LocalRounds::next() {
 
 std::variant<Round, RunEnd> LocalRounds::begin() const {
   const Endpoint wanted = wanted_master(context_.options);
-  // The launcher may have reserved the port for this agent: srun --torch-env torchbridge run --master-port
-  // $MASTER_PORT.
+  // The launcher may have reserved the port for this agent: srun --torch-env torchbridge run
+  // --master-port $MASTER_PORT.
   const auto own = context_.environment.integer("TORCHBRIDGE_LISTEN_FD", 3, INT32_MAX);
   const int descriptor = own && *own ? static_cast<int>(**own) : -1;
   auto store = reserve_store(wanted.host, wanted.port, "--master-addr", descriptor);
@@ -65,11 +66,13 @@ std::variant<Round, RunEnd> LocalRounds::begin() const {
   }
   Round round;
   round.number = budget_.used();
-  round.facts.workers = round.facts.local_world_size = round.facts.world_size = workers_;
-  round.facts.master = store->address;
-  round.facts.run_id = report_.run_id;
-  round.facts.restart_count = budget_.used();
-  round.facts.max_restarts = context_.options.max_restarts;
+  AttemptFacts& facts = round.facts;
+  WorkerRanks& at = facts.ranks;
+  facts.workers = at.local_world_size = at.world_size = at.role_world_size = workers_;
+  facts.master = store->address;
+  facts.run_id = report_.run_id;
+  facts.restart_count = budget_.used();
+  facts.max_restarts = context_.options.max_restarts;
   round.store_port = std::move(store->socket);
   return round;
 }
@@ -80,17 +83,12 @@ RunEnd LocalRounds::end(int exit_code) {
   return {exit_code, "", report_};
 }
 
-void LocalRounds::conclude(const AttemptReport& attempt, bool can_restart) {
-  ends_.push_back(end_of(attempt, can_restart));
-  report_.attempts.push_back(attempt);
-}
+void LocalRounds::conclude(const AttemptReport& attempt) { report_.attempts.push_back(attempt); }
 
 void LocalRounds::wait_before_restart(std::chrono::duration<double> delay) {
   const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(delay);
   while (Clock::now() < until && context_.stop_signal == 0 && !context_.is_guardian_gone) {
-    const Events events = context_.events.wait(until, nullptr, context_.consoles);
-    for (const int signal : events.stop_signals) (void)note_stop(context_, signal);
-    context_.is_guardian_gone = events.is_guardian_gone;
+    wait_for_events(context_, until);
   }
 }
 

@@ -5,7 +5,6 @@
 
 #include "bridge/agent/restart_budget.h"
 #include "bridge/agent/rounds.h"
-#include "bridge/run_values/restart_policy.h"
 #include "bridge/supervision/attempt.h"
 
 namespace torchbridge {
@@ -16,7 +15,7 @@ class LocalRounds : public Rounds {
   LocalRounds(AgentContext& context, RestartBudget& budget, int workers, RunReport report);
 
   std::variant<Round, RunEnd> next() override;
-  void conclude(const AttemptReport& attempt, bool can_restart) override;
+  void conclude(const AttemptReport& attempt) override;
   void conclude(const StartFailure& failure) override { start_failure_ = failure; }
 
  private:
@@ -28,7 +27,6 @@ class LocalRounds : public Rounds {
   RestartBudget& budget_;
   int workers_;
   RunReport report_;
-  std::vector<AttemptEnd> ends_;
   std::optional<StartFailure> start_failure_;
 };
 

@@ -6,8 +6,10 @@
 #include <algorithm>
 
 #include "bridge/agent/store_reservation.h"
+#include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
 #include "bridge/net/address.h"
+#include "bridge/run_values/restart_policy.h"
 
 namespace torchbridge {
 namespace {
@@ -24,13 +26,16 @@ Join join_of(const AgentContext& context, const RunEndpoint& endpoint, int worke
   join.workers = workers;
   join.order = endpoint.order;
   join.node = endpoint.node;
+  join.role = context.options.role;
   return join;
 }
 
-CoordinatorRules rules_of(const RunOptions& options, const RendezvousTimes& times, const RunEndpoint& endpoint) {
+CoordinatorRules rules_of(const RunOptions& options, const RendezvousConf& times,
+                          const RunEndpoint& endpoint) {
   CoordinatorRules rules;
   rules.shape = endpoint.shape;
   rules.run_id = endpoint.run_id;
+  rules.doubt = endpoint.doubt;
   rules.restart_backoff = Seconds(options.restart_backoff);
   rules.join_timeout = Seconds(times.join_timeout);
   rules.last_call_timeout = Seconds(times.last_call_timeout);
@@ -42,7 +47,10 @@ CoordinatorRules rules_of(const RunOptions& options, const RendezvousTimes& time
 std::string endpoint_text(const Socket& listener) {
   const auto host = bound_host(listener);
   const auto port = bound_port(listener);
-  return host && port ? *host + " port " + std::to_string(*port) : "its port";
+  if (!host || !port) return "its port";
+  const bool is_any = *host == "0.0.0.0" || *host == "::";
+  return formatted("{} port {}", is_any ? formatted("an address of {}", host_name()) : *host,
+                   *port);
 }
 
 bool has_come(int descriptor) {
@@ -52,16 +60,19 @@ bool has_come(int descriptor) {
 
 }  // namespace
 
-Result<std::unique_ptr<NodeRounds>> NodeRounds::open(AgentContext& context, RestartBudget& budget, RunEndpoint endpoint,
-                                                     int workers, const RunReport& report) {
-  std::unique_ptr<NodeRounds> rounds(new NodeRounds(context, budget, std::move(endpoint), workers, report));
+Result<std::unique_ptr<NodeRounds>> NodeRounds::open(AgentContext& context, RestartBudget& budget,
+                                                     RunEndpoint endpoint, int workers,
+                                                     const RunReport& report) {
+  std::unique_ptr<NodeRounds> rounds(
+      new NodeRounds(context, budget, std::move(endpoint), workers, report));
   RunEndpoint& own = rounds->endpoint_;
   if (const std::string& address = context.options.local_addr; !address.empty()) {
     const auto usable = reserve_store(address, 0, "--local-addr");
     if (!usable) return usable.error();
   }
   if (own.listener.open()) {
-    if (const auto begun = rounds->begin_to_coordinate(std::move(own.listener), budget.used()); !begun) {
+    if (const auto begun = rounds->begin_to_coordinate(std::move(own.listener), budget.used());
+        !begun) {
       return begun.error();
     }
   }
@@ -69,13 +80,13 @@ Result<std::unique_ptr<NodeRounds>> NodeRounds::open(AgentContext& context, Rest
   return rounds;
 }
 
-NodeRounds::NodeRounds(AgentContext& context, RestartBudget& budget, RunEndpoint endpoint, int workers,
-                       RunReport report)
+NodeRounds::NodeRounds(AgentContext& context, RestartBudget& budget, RunEndpoint endpoint,
+                       int workers, RunReport report)
     : context_(context),
       budget_(budget),
       endpoint_(std::move(endpoint)),
       report_(std::move(report)),
-      times_(rendezvous_times(context.options)),
+      times_(context.options.rdzv_conf),
       join_(join_of(context, endpoint_, workers)),
       searching_since_(Clock::now()),
       deadline_(after(searching_since_, Seconds(times_.join_timeout))) {}
@@ -88,9 +99,13 @@ Status NodeRounds::begin_to_coordinate(Socket listener, int restarts) {
   if (!server) return server.error();
   server_ = std::move(*server);
   if (!endpoint_.key.has_token()) {
-    print_line(context_, "this run has no token: whoever reaches " + where +
-                             " and gives the run's id can join it, and read its state: give all nodes the same " +
-                             "--rdzv-token-file or " + kTokenVariable);
+    const bool has_default_id = endpoint_.run_id == RunOptions().rdzv_id;
+    const std::string who = has_default_id
+                                ? " can join it, because its id is the default, and read its state"
+                                : " and gives the run's id can join it, and read its state";
+    print_line(context_, formatted("this run has no token: whoever reaches {}{}: give all nodes "
+                                   "the same --rdzv-token-file or {}",
+                                   where, who, kTokenVariable));
   }
   return Ok{};
 }
@@ -98,18 +113,19 @@ Status NodeRounds::begin_to_coordinate(Socket listener, int restarts) {
 void NodeRounds::connect(const Endpoint& coordinator, bool is_first) {
   const auto now = Clock::now();
   // A record may name another one by then.
-  const auto until =
-      after(now, Seconds(times_.keep_alive_interval *
-                         (times_.keep_alive_max_attempt + 2)));  // that of Rejected::retry_seconds is shorter
-  client_.emplace(coordinator, endpoint_.key, join_, now, endpoint_.record ? std::min(until, deadline_) : deadline_,
-                  is_first);
+  const auto until = after(now, Seconds(times_.keep_alive_interval *
+                                        (times_.keep_alive_max_attempt +
+                                         2)));  // that of Rejected::retry_seconds is shorter
+  client_.emplace(coordinator, endpoint_.key, join_, now,
+                  endpoint_.record ? std::min(until, deadline_) : deadline_, is_first);
 }
 
 Status NodeRounds::find_coordinator(bool is_first) {
   CoordinatorRecord* const record = endpoint_.record.get();
   if (record == nullptr) return connect(endpoint_.coordinator, is_first), Ok{};
-  const auto host =
-      context_.options.local_addr.empty() ? reachable_address() : numeric_address(context_.options.local_addr);
+  const auto host = context_.options.local_addr.empty()
+                        ? reachable_address()
+                        : numeric_address(context_.options.local_addr);
   if (!host) return host.error();
   auto listener = listen_on({*host, 0});
   if (!listener) return listener.error();
@@ -122,8 +138,10 @@ Status NodeRounds::find_coordinator(bool is_first) {
     if (!restarts) return record->release(), restarts.error();
     const int used = is_first && restarts->is_left ? 0 : restarts->used;
     endpoint_restarts_ = used;
-    if (!is_first) times_.last_call_timeout = std::min(times_.last_call_timeout, times_.keep_alive_interval);
-    if (const auto begun = begin_to_coordinate(std::move(*listener), used); !begun) return begun.error();
+    if (!is_first)
+      times_.last_call_timeout = std::min(times_.last_call_timeout, times_.keep_alive_interval);
+    if (const auto begun = begin_to_coordinate(std::move(*listener), used); !begun)
+      return begun.error();
   }
   // One that is gone still holds the record for a while: then it is read again.
   const Endpoint no_listener{"127.0.0.1", 0};
@@ -148,7 +166,8 @@ void NodeRounds::carry() {
   const auto now = Clock::now();
   if (server_ && endpoint_.record && has_come(endpoint_.record->descriptor())) {
     print_line(context_,
-               "this agent no longer coordinates the run: its etcd lease was not renewed (etcd unreachable, or this "
+               "this agent no longer coordinates the run: its etcd lease was not renewed (etcd "
+               "unreachable, or this "
                "process was stopped); all agents end their workers and join another coordinator");
     server_.reset();
     endpoint_.record->release();
@@ -171,11 +190,13 @@ void NodeRounds::carry() {
 // Of agents whose lines are in one place, the first that does not coordinate reports.
 void NodeRounds::report_wait(SteadyTime now) {
   const bool is_reporter = !endpoint_.is_output_shared || join_.order == 1;
-  if (!is_reporter || has_reported_wait_ || client_->has_joined() || client_->problem().empty()) return;
+  if (!is_reporter || has_reported_wait_ || client_->has_joined() || client_->problem().empty())
+    return;
   if (now < after(searching_since_, kFirstReportAfter)) return;
   has_reported_wait_ = true;
-  print_line(context_, "waiting for the coordinator, at most " + std::to_string(times_.join_timeout) +
-                           " s: " + client_->problem());
+  print_line(context_,
+             formatted("waiting for the coordinator, at most {} s: {}{}", times_.join_timeout,
+                       client_->problem(), endpoint_.doubt.empty() ? "" : "; " + endpoint_.doubt));
 }
 
 void NodeRounds::note_restarts() {
@@ -201,7 +222,11 @@ void NodeRounds::receive(const AgentMessage& message) {
     orders_ = {};
   } else if (const auto* stop = std::get_if<StopWorkers>(&message)) {
     client_->send(Stopping{});
-    (stop->after_grace ? orders_.stops_after_grace : orders_.stops_workers) = true;
+    // What a launcher signals in one agent it signals in all.
+    const bool is_signalled = stop->for_signal && endpoint_.is_output_shared;
+    (stop->after_grace ? orders_.stops_after_grace
+     : is_signalled    ? orders_.stops_unless_signalled
+                       : orders_.stops_workers) = true;
     if (!endpoint_.is_output_shared && stop->reason != printed_) print_line(context_, stop->reason);
   } else if (std::holds_alternative<BeginExitBarrier>(message)) {
     orders_.begins_exit_barrier = true;
@@ -244,10 +269,10 @@ bool NodeRounds::wait_until(const std::function<bool()>& fact, SteadyTime latest
     if (context_.stop_signal != 0 && !server_) return false;
     const Events events = context_.events.wait(latest, nullptr, context_.consoles);
     context_.is_guardian_gone = context_.is_guardian_gone || events.is_guardian_gone;
-    for (const int signal : events.stop_signals) {
-      if (note_stop(context_, signal)) {
-        on_stop_signal(signal);
-      } else if (signal == SIGINT) {  // of others the guardian and a launcher may send one each
+    for (const auto& signal : events.stop_signals) {
+      if (note_stop(context_, signal.number)) {
+        on_stop_signal(signal.number);
+      } else if (signal.number == SIGINT) {
         return false;
       }
     }
@@ -263,7 +288,7 @@ std::variant<Round, RunEnd> NodeRounds::next() {
     }
     if (!can_join_again()) return end_of_run();
     if (client_->is_lost()) {
-      print_line(context_, *client_->failure() + ": joining again");
+      print_line(context_, formatted("{}: joining again", *client_->failure()));
       searching_since_ = Clock::now();
       deadline_ = after(searching_since_, Seconds(times_.join_timeout));
       has_reported_wait_ = false;
@@ -282,7 +307,8 @@ Status NodeRounds::search_again() {
     const auto found = find_coordinator(false);
     if (found || !endpoint_.record || Clock::now() >= deadline_) return found;
     if (!std::exchange(has_reported, true)) {
-      print_line(context_, found.error().message + ": trying again for " + std::to_string(times_.join_timeout) + " s");
+      print_line(context_, formatted("{}: trying again for {} s", found.error().message,
+                                     times_.join_timeout));
     }
     if (!pause_before_search()) return found;
   }
@@ -293,16 +319,15 @@ bool NodeRounds::pause_before_search() {
   constexpr std::chrono::milliseconds kPause{250};
   const auto until = Clock::now() + kPause;
   while (Clock::now() < until && context_.stop_signal == 0 && !context_.is_guardian_gone) {
-    const Events events = context_.events.wait(until, nullptr, context_.consoles);
-    context_.is_guardian_gone = events.is_guardian_gone;
-    for (const int signal : events.stop_signals) (void)note_stop(context_, signal);
+    wait_for_events(context_, until);
   }
   return context_.stop_signal == 0 && !context_.is_guardian_gone;
 }
 
 bool NodeRounds::can_join_again() const {
   if (end_ || context_.stop_signal != 0 || context_.is_guardian_gone) return false;
-  return client_->is_lost() || (endpoint_.record && !client_->is_rejected() && Clock::now() < deadline_);
+  return client_->is_lost() ||
+         (endpoint_.record && !client_->is_rejected() && Clock::now() < deadline_);
 }
 
 bool NodeRounds::get_ready() {
@@ -312,16 +337,19 @@ bool NodeRounds::get_ready() {
   for (bool has_reported = false;;) {
     const auto ready = be_ready();
     if (ready) return true;
-    if (Clock::now() >= deadline && server_) return server_->fail(ready.error().message, Clock::now()), true;
+    if (Clock::now() >= deadline && server_)
+      return server_->fail(ready.error().message, Clock::now()), true;
     if (Clock::now() >= deadline) return conclude(StartFailure{EXIT_FAILURE, ready.error()}), true;
     if (!std::exchange(has_reported, true))
-      print_line(context_, "waiting for the address of this node: " + ready.error().message);
+      print_line(context_,
+                 formatted("waiting for the address of this node: {}", ready.error().message));
     const SteadyTime next = Clock::now() + kPause;
     if (!wait_until([] { return false; }, next)) return false;
   }
 }
 
-// The one that the coordinator sees, unless that is a loopback address to which only this node resolves its name.
+// The one that the coordinator sees, unless that is a loopback address to which only this node
+// resolves its name.
 std::string NodeRounds::own_address() const {
   if (!context_.options.local_addr.empty()) return context_.options.local_addr;
   const std::string& seen = client_->own_address();
@@ -330,7 +358,8 @@ std::string NodeRounds::own_address() const {
   return reachable ? *reachable : seen;
 }
 
-// The port is bound before it is known whether rank 0 is on this node, so that no message more is needed.
+// The port is bound before it is known whether rank 0 is on this node, so that no message more is
+// needed.
 Status NodeRounds::be_ready() {
   auto store = reserve_store(own_address(), 0, "");
   if (!store) return store.error();
@@ -344,35 +373,30 @@ Round NodeRounds::round_of(const StartRound& start) {
   Round round;
   round.number = start.round;
   AttemptFacts& facts = round.facts;
-  facts.node_rank = start.node_rank;
-  facts.node_count = start.node_count;
+  facts.ranks = start.ranks;
   facts.workers = join_.workers;
-  facts.first_local_rank = start.first_local_rank;
-  facts.local_world_size = start.local_world_size;
-  facts.first_rank = start.first_rank;
-  facts.world_size = start.world_size;
   facts.master = start.store;
   facts.run_id = endpoint_.run_id;
   facts.restart_count = start.restart_count;
   facts.max_restarts = start.max_restarts;
-  if (start.node_count > 1) facts.interface = interface_towards(start.store.host);
+  if (start.ranks.node_count > 1) facts.interface = interface_towards(start.store.host);
   if (facts.interface == "lo") facts.interface.clear();
-  if (start.first_rank == 0) round.store_port = std::move(store_port_);
+  if (start.ranks.first_rank == 0) round.store_port = std::move(store_port_);
   store_port_ = Socket();
   return round;
 }
 
-void NodeRounds::conclude(const AttemptReport& attempt, bool can_restart) {
+void NodeRounds::conclude(const AttemptReport& attempt) {
   is_in_round_ = false;
-  ends_.push_back(torchbridge::end_of(attempt, can_restart));
+  attempts_.push_back(attempt);
   // The workers were killed because of it: the coordinator is to see this agent as lost.
   if (context_.is_guardian_gone) return client_->close();
-  client_->send(Ended{attempt, can_restart, "", 0});
+  client_->send(AttemptEnded{attempt});
 }
 
 void NodeRounds::conclude(const StartFailure& failure) {
   is_in_round_ = false;
-  client_->send(Ended{{}, false, failure.error.message, failure.exit_code});
+  client_->send(AttemptEnded{{}, failure});
 }
 
 RunEnd NodeRounds::end_of_run() {
@@ -383,8 +407,9 @@ RunEnd NodeRounds::end_of_run() {
     end.exit_code = end_->exit_code;
     if (!server_ && !endpoint_.is_output_shared) end.message = end_->reason;
   } else if (context_.stop_signal != 0) {
-    end.exit_code =
-        ends_.empty() ? 128 + context_.stop_signal : decide(ends_, 0, {0, {}, context_.stop_signal}).exit_code;
+    end.exit_code = attempts_.empty()
+                        ? 128 + context_.stop_signal
+                        : decide(attempts_, 0, {0, {}, context_.stop_signal}).exit_code;
   } else {
     end = {EXIT_FAILURE, client_->failure().value_or("")};
   }
@@ -402,11 +427,9 @@ RunEnd NodeRounds::end_of_run() {
 void NodeRounds::finish_coordination() {
   client_->close();
   const auto deadline = after(Clock::now(), Seconds(times_.close_timeout));
-  while (server_ && server_->has_members() && Clock::now() < deadline && !context_.is_guardian_gone) {
-    const Events events = context_.events.wait(deadline, nullptr, context_.consoles);
-    context_.is_guardian_gone = events.is_guardian_gone;
-    for (const int signal : events.stop_signals) (void)note_stop(context_, signal);
-    if (!events.stop_signals.empty()) return;
+  while (server_ && server_->has_members() && Clock::now() < deadline &&
+         !context_.is_guardian_gone) {
+    if (!wait_for_events(context_, deadline).stop_signals.empty()) return;
   }
 }
 

@@ -1,4 +1,5 @@
-// The rounds of a run over several nodes: the coordinator decides, which one of the agents has in its process.
+// The rounds of a run over several nodes: the coordinator decides, which one of the agents has in
+// its process.
 #pragma once
 
 #include <memory>
@@ -16,28 +17,30 @@ namespace torchbridge {
 
 class NodeRounds : public Rounds, public Peers {
  public:
-  // `report` has program, run_id and host. References must outlive this object, which the events of the context must
-  // have as their peers. An error where the coordinator cannot be opened.
-  static Result<std::unique_ptr<NodeRounds>> open(AgentContext& context, RestartBudget& budget, RunEndpoint endpoint,
-                                                  int workers, const RunReport& report);
+  // `report` has program, run_id and host. References must outlive this object, which the events of
+  // the context must have as their peers. An error where the coordinator cannot be opened.
+  static Result<std::unique_ptr<NodeRounds>> open(AgentContext& context, RestartBudget& budget,
+                                                  RunEndpoint endpoint, int workers,
+                                                  const RunReport& report);
 
   // This agent does. Another one may take its place later, where a record names the coordinator.
   bool coordinates() const { return server_.has_value(); }
 
   std::variant<Round, RunEnd> next() override;
-  void conclude(const AttemptReport& attempt, bool can_restart) override;
+  void conclude(const AttemptReport& attempt) override;
   void conclude(const StartFailure& failure) override;
 
   std::vector<pollfd> poll_entries() const override;
   SteadyTime next_deadline() const override;
   void carry() override;
-  void on_failure(const WorkerReport& worker) override { client_->send(Failed{worker}); }
+  void on_failure(const WorkerReport& worker) override { client_->send(WorkerFailed{worker}); }
   void on_stop_signal(int signal) override;
   std::vector<int> helpers() const override;
   Orders take_orders() override { return std::exchange(orders_, {}); }
 
  private:
-  NodeRounds(AgentContext& context, RestartBudget& budget, RunEndpoint endpoint, int workers, RunReport report);
+  NodeRounds(AgentContext& context, RestartBudget& budget, RunEndpoint endpoint, int workers,
+             RunReport report);
   Status begin_to_coordinate(Socket listener, int restarts);
   // Connects, where the record names it to another coordinator, or to this agent itself.
   Status find_coordinator(bool is_first);
@@ -51,8 +54,8 @@ class NodeRounds : public Rounds, public Peers {
   // A coordinator to connect to; an error where none is found before `deadline_`.
   Status search_again();
   bool pause_before_search();
-  // Sends Ready. Where it cannot, as where the address of this node is away with its link, tries again for
-  // join_timeout. False where the run is over for this agent first.
+  // Sends Ready. Where it cannot, as where the address of this node is away with its link, tries
+  // again for join_timeout. False where the run is over for this agent first.
   bool get_ready();
   Status be_ready();
   std::string own_address() const;
@@ -65,7 +68,7 @@ class NodeRounds : public Rounds, public Peers {
   RestartBudget& budget_;
   RunEndpoint endpoint_;
   RunReport report_;
-  RendezvousTimes times_;
+  RendezvousConf times_;
   Join join_;
   SteadyTime searching_since_, deadline_;  // to join, or to join again
   bool has_reported_wait_ = false;
@@ -76,9 +79,9 @@ class NodeRounds : public Rounds, public Peers {
   std::optional<RunReport> report_at_end_;  // of the agent that coordinated
   std::optional<StartRound> start_;
   std::optional<EndRun> end_;
-  std::string printed_;           // the coordinator's last line, where it is this process
-  int endpoint_restarts_ = 0;     // that the record has
-  std::vector<AttemptEnd> ends_;  // of this agent's workers
+  std::string printed_;                  // the coordinator's last line, where it is this process
+  int endpoint_restarts_ = 0;            // that the record has
+  std::vector<AttemptReport> attempts_;  // of this agent's workers
   Orders orders_;
 };
 

@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
 #include "bridge/host/file_owner.h"
 #include "bridge/supervision/guardian.h"
@@ -22,7 +23,8 @@ namespace torchbridge {
 namespace {
 
 Error cannot_keep(const std::string& path, const std::string& reason) {
-  return Error{"cannot keep the number of restarts in '" + printable(path) + "': " + reason};
+  return Error{
+      formatted("cannot keep the number of restarts in '{}': {}", printable(path), reason)};
 }
 
 struct BudgetContent {
@@ -38,15 +40,17 @@ Result<BudgetContent> read_content(const Socket& file, const std::string& path) 
   const std::string whole = printable(rest);
   const auto restarts = parse_integer(take_until(rest, ' '), 0, INT32_MAX);
   const auto guardian = parse_integer(take_until(rest, '\n'), 1, INT32_MAX);
-  if (!restarts || !guardian) return cannot_keep(path, "it contains '" + whole + "', not two numbers: remove the file");
+  if (!restarts || !guardian)
+    return cannot_keep(path,
+                       formatted("it contains '{}', not two numbers: remove the file", whole));
   return BudgetContent{static_cast<int>(*restarts), static_cast<int>(*guardian)};
 }
 
 bool is_at(const Socket& file, const std::string& path) {
   struct stat opened {
   }, named{};
-  return fstat(file.descriptor(), &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
-         opened.st_ino == named.st_ino;
+  return fstat(file.descriptor(), &opened) == 0 && stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
 // The lock of an agent whose guardian is alive is not waited for.
@@ -65,21 +69,25 @@ bool lock(const Socket& file, int guardian) {
 
 Result<RestartBudget> RestartBudget::open(const RunOptions& options, int guardian_pid) {
   RestartBudget budget;
-  const bool has_id = options.rdzv_id != "none" && !options.is_standalone;
+  const bool has_id = is_named(options);
   if (options.log_dir.empty() || options.log_dir == "/dev/null" || !has_id) return budget;
   const std::string path = options.log_dir + "/" + run_file_name(options.rdzv_id) + ".restarts";
   std::error_code error;
   std::filesystem::create_directories(options.log_dir, error);
-  Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600));
+  Socket file(::open(path.c_str(),
+                     O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600));
   struct stat opened {};
-  if (!file.open() || fstat(file.descriptor(), &opened) != 0) return cannot_keep(path, std::strerror(errno));
-  const std::string other = S_ISREG(opened.st_mode) ? who_else_may(kWrite, opened) : "is no file";
-  if (!other.empty()) return cannot_keep(path, "it " + other + ": give another --log-dir");
+  if (!file.open() || fstat(file.descriptor(), &opened) != 0)
+    return cannot_keep(path, std::strerror(errno));
+  const std::string other =
+      S_ISREG(opened.st_mode) ? who_else_may(kReadOrWrite, opened) : "is no file";
+  if (!other.empty()) return cannot_keep(path, formatted("it {}: give another --log-dir", other));
   const auto content = read_content(file, path);
   if (!content) return content.error();
   if (!lock(file, content->guardian)) return budget;
-  if (!is_at(file, path)) return open(options, guardian_pid);  // the agent before this one has removed it
-  const auto locked = read_content(file, path);                // or has written once more
+  if (!is_at(file, path))
+    return open(options, guardian_pid);          // the agent before this one has removed it
+  const auto locked = read_content(file, path);  // or has written once more
   if (!locked) return locked.error();
   budget.path_ = path;
   budget.file_ = std::move(file);
@@ -93,8 +101,10 @@ Status RestartBudget::write() const {
   if (path_.empty()) return Ok{};
   const std::string text = std::to_string(used_) + " " + std::to_string(guardian_pid_) + "\n";
   // In this order: at no time is the file without a count.
-  if (pwrite(file_.descriptor(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
-      ftruncate(file_.descriptor(), static_cast<off_t>(text.size())) != 0 || fdatasync(file_.descriptor()) != 0) {
+  if (pwrite(file_.descriptor(), text.data(), text.size(), 0) !=
+          static_cast<ssize_t>(text.size()) ||
+      ftruncate(file_.descriptor(), static_cast<off_t>(text.size())) != 0 ||
+      fdatasync(file_.descriptor()) != 0) {
     return cannot_keep(path_, std::strerror(errno));
   }
   return Ok{};

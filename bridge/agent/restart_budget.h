@@ -1,5 +1,5 @@
-// The restarts that a run has used, kept in a file so that an agent that is killed and started again does not begin
-// anew.
+// The restarts that a run has used, kept in a file so that an agent that is killed and started
+// again does not begin anew.
 #pragma once
 
 #include <string>
@@ -10,10 +10,11 @@
 
 namespace torchbridge {
 
-// LOGDIR/<run id>.restarts, where --log-dir and --rdzv-id are given; without these two a later agent cannot know that
-// it continues a run, and nothing is written. The file goes when the agent ends by itself: who starts the run once more
-// then has seen how it ended. Two agents of one id at a time: the second has no file. One whose guardian was killed is
-// waited for, as it is ending its workers. The file holds "<restarts> <pid of the guardian>".
+// LOGDIR/<run id>.restarts, where --log-dir and --rdzv-id are given; without these two a later
+// agent cannot know that it continues a run, and nothing is written. The file goes when the agent
+// ends by itself: who starts the run once more then has seen how it ended. Two agents of one id at
+// a time: the second has no file. One whose guardian was killed is waited for, as it is ending its
+// workers. The file holds "<restarts> <pid of the guardian>".
 class RestartBudget {
  public:
   // An error names a file that cannot be read or written, or that has something else than a number.

@@ -1,5 +1,5 @@
-// What an agent does next, and who decides it: the agent itself on one node (local_rounds.h), the coordinator of the
-// run over several (node_rounds.h).
+// What an agent does next, and who decides it: the agent itself on one node (local_rounds.h), the
+// coordinator of the run over several (node_rounds.h).
 #pragma once
 
 #include <optional>
@@ -23,17 +23,19 @@ struct Round {
 // The run is over.
 struct RunEnd {
   int exit_code = 0;
-  std::string message;                // for the user; empty: none
-  std::optional<RunReport> report{};  // of all attempts; nothing where another agent has it, or no worker has run
+  std::string message;  // for the user; empty: none
+  // Of all attempts; nothing where another agent has it, or no worker has run.
+  std::optional<RunReport> report{};
 };
 
 class Rounds {
  public:
   virtual ~Rounds() = default;
-  // Waits for it, and heeds the signals that end the run meanwhile. After a round only when conclude() was called.
+  // Waits for it, and heeds the signals that end the run meanwhile. After a round only when
+  // conclude() was called.
   virtual std::variant<Round, RunEnd> next() = 0;
-  // All workers of the round have ended; `can_restart` false: some cannot be ended.
-  virtual void conclude(const AttemptReport& attempt, bool can_restart) = 0;
+  // All workers of the round have ended.
+  virtual void conclude(const AttemptReport& attempt) = 0;
   // They could not be started.
   virtual void conclude(const StartFailure& failure) = 0;
 };

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "bridge/base/message_text.h"
 #include "bridge/coordination/rendezvous_token.h"
 #include "bridge/core/launch_options.h"
-#include "bridge/core/launcher.h"
 #include "bridge/core/launchers/mpirun_daemons.h"
+#include "bridge/core/other_ranks.h"
 #include "bridge/launch/launch.h"
 #include "bridge/net/address.h"
 
@@ -15,7 +16,29 @@ namespace {
 constexpr int kStaticPort = 29500;  // torchrun's default
 
 bool names_endpoint(const RunOptions& options) {
-  return !options.rdzv_endpoint.empty() || options.master_addr != RunOptions().master_addr || options.master_port;
+  return !options.rdzv_endpoint.empty() || options.master_addr != RunOptions().master_addr ||
+         options.master_port;
+}
+
+bool is_etcd(const RunOptions& options) { return options.rdzv_backend >= RdzvBackend::kEtcd; }
+
+// Whether agents that the launcher has not started can find this one.
+bool is_open_to_others(const RunOptions& options) {
+  return names_endpoint(options) || is_etcd(options);
+}
+
+// A launcher starts all agents of a run, or a single one where each is a step of its own.
+Status check_task_count(const RunOptions& options, int tasks) {
+  const bool is_too_many = options.max_nodes > 0 && tasks > options.max_nodes;
+  const bool is_too_few =
+      tasks > 0 && tasks < options.min_nodes && (tasks > 1 || !is_open_to_others(options));
+  if (!is_too_many && !is_too_few) return Ok{};
+  return Error{
+      formatted("the launcher started {}, and --nnodes {}{} agents: start one task on each node "
+                "(srun --ntasks-per-node=1), or leave --nnodes out{}",
+                counted(tasks, "task"), is_too_many ? "allows at most " : "needs at least ",
+                is_too_many ? options.max_nodes : options.min_nodes,
+                tasks == 1 ? "; agents of other steps need the same --rdzv-endpoint" : "")};
 }
 
 RunShape shape_of(const RunOptions& options, int tasks) {
@@ -29,49 +52,61 @@ RunShape shape_of(const RunOptions& options, int tasks) {
 
 Status check_shape(const RunShape& shape) {
   if (shape.active_nodes < shape.min_nodes || shape.active_nodes > shape.max_nodes) {
-    return Error{"--active " + std::to_string(shape.active_nodes) + ": expected a number from " +
-                 std::to_string(shape.min_nodes) + " to " + std::to_string(shape.max_nodes) + " (--nnodes)"};
+    return Error{formatted("--active {}: expected a number from {} to {} (--nnodes)",
+                           shape.active_nodes, shape.min_nodes, shape.max_nodes)};
   }
   return Ok{};
 }
 
-bool is_yes(std::string text) {
-  for (char& letter : text) letter = static_cast<char>(tolower(static_cast<unsigned char>(letter)));
-  return text == "1" || text == "true" || text == "t" || text == "yes" || text == "y";
-}
-
 // Whoever can listen there coordinates; the others of this host find the port taken, and connect.
-Result<Socket> listen_where_own(const Endpoint& endpoint, bool must) {
+// With `advice` this process must.
+Result<Socket> listen_where_own(const Endpoint& endpoint, const char* advice) {
+  const bool must = advice != nullptr;
   const auto address = numeric_address(endpoint.host);
-  if (!address) return must ? Result<Socket>(address.error()) : Socket();  // connecting tries the name again
+  if (!address)
+    return must ? Result<Socket>(address.error()) : Socket();  // connecting tries the name again
   if (!is_own_address(*address)) {
     if (!must) return Socket();
-    return Error{printable(endpoint.host) + " is not an address of " + host_name() + ", which is node 0"};
+    return Error{.message = formatted("{} is not an address of {}, which is node 0: {}",
+                                      printable(endpoint.host), host_name(), advice),
+                 .only_here = true};
   }
   const bool is_exact = is_numeric(endpoint.host) || names_loopback(endpoint.host);
   auto socket = listen_on({is_exact ? *address : address_to_listen_on(*address), endpoint.port});
-  return socket || must ? std::move(socket) : Result<Socket>(Socket());
+  if (socket) return socket;
+  return must ? Result<Socket>(Error{.message = socket.error().message, .only_here = true})
+              : Socket();
 }
 
-Result<RunEndpoint> from_static(const RunOptions& options) {
+Result<RunEndpoint> from_static(const RunOptions& options, const RunShape& shape,
+                                const LaunchedTask& task) {
+  const int node_rank = options.node_rank.value_or(task.count > 1 ? task.rank : 0);
   RunEndpoint run;
-  if (options.min_nodes != options.max_nodes) {
-    return Error{"--nnodes MIN:MAX needs --rdzv-backend c10d: with static the number of nodes is fixed"};
+  if (shape.min_nodes != shape.max_nodes) {
+    return Error{
+        "--nnodes MIN:MAX needs --rdzv-backend c10d: with static the number of nodes is fixed"};
   }
-  if (options.node_rank >= options.max_nodes) {
-    return Error{"--node-rank " + std::to_string(options.node_rank) + ": expected a number below " +
-                 std::to_string(options.max_nodes) + " (--nnodes)"};
+  if (node_rank >= shape.max_nodes) {
+    return Error{formatted("--node-rank {}: expected a number below {} (--nnodes)", node_rank,
+                           shape.max_nodes)};
   }
-  run.coordinator = {without_brackets(options.master_addr), options.master_port.value_or(0)};
-  if (!options.rdzv_endpoint.empty()) {
-    const auto endpoint = parse_endpoint(options.rdzv_endpoint);
-    if (!endpoint) return endpoint.error();
-    run.coordinator = *endpoint;
-  }
+  run.coordinator = options.rdzv_endpoint.empty() ? Endpoint{without_brackets(options.master_addr),
+                                                             options.master_port.value_or(0)}
+                                                  : options.rdzv_address;
   if (run.coordinator.port == 0) run.coordinator.port = kStaticPort;
-  run.order = options.node_rank;
-  if (options.node_rank != 0) return run;
-  auto listener = listen_where_own(run.coordinator, true);
+  run.order = node_rank;
+  constexpr char kAdvice[] = "give all the address of node 0, and each its own --node-rank";
+  if (node_rank != 0) {
+    const bool is_only_task_of_node =
+        task.count > 1 && task.nodes.size() == static_cast<std::size_t>(task.count);
+    const auto address = numeric_address(run.coordinator.host);
+    if (!is_only_task_of_node || !address || !is_own_address(*address)) return run;
+    return Error{
+        .message = formatted("{} is an address of {}, which is node {}, not node 0: {}",
+                             printable(run.coordinator.host), host_name(), node_rank, kAdvice),
+        .only_here = true};
+  }
+  auto listener = listen_where_own(run.coordinator, kAdvice);
   if (!listener) return listener.error();
   run.listener = std::move(*listener);
   return run;
@@ -79,42 +114,32 @@ Result<RunEndpoint> from_static(const RunOptions& options) {
 
 Result<RunEndpoint> from_c10d(const RunOptions& options, const LaunchedTask& task) {
   RunEndpoint run;
-  const auto endpoint = parse_endpoint(options.rdzv_endpoint.empty() ? "localhost" : options.rdzv_endpoint);
-  if (!endpoint) return endpoint.error();
-  run.coordinator = *endpoint;
+  run.coordinator = options.rdzv_address;
   if (run.coordinator.port == 0) run.coordinator.port = kRendezvousPort;
   if (task.count > 1) run.order = task.rank;
-  const auto is_host = options.rdzv_conf.find("is_host");
-  const bool is_given = is_host != options.rdzv_conf.end();
-  if (is_given && !is_yes(is_host->second)) return run;
-  auto listener = listen_where_own(run.coordinator, is_given);
+  const auto is_host = options.rdzv_conf.is_host;
+  if (is_host == false) return run;
+  auto listener = listen_where_own(
+      run.coordinator, is_host ? "give is_host=true on the host of the endpoint alone" : nullptr);
   if (!listener) return listener.error();
   run.listener = std::move(*listener);
   return run;
 }
 
-std::string conf(const RunOptions& options, const std::string& key, const std::string& default_value = "") {
-  const auto given = options.rdzv_conf.find(key);
-  return given == options.rdzv_conf.end() ? default_value : given->second;
-}
-
 Result<RunEndpoint> from_etcd(const RunOptions& options) {
-  const auto endpoint = parse_endpoint(options.rdzv_endpoint.empty() ? "localhost" : options.rdzv_endpoint);
-  if (!endpoint) return endpoint.error();
-  const bool is_v6 = endpoint->host.find(':') != endpoint->host.npos;
-  const std::string host = is_v6 ? "[" + endpoint->host + "]" : endpoint->host;
-  const RendezvousTimes times = rendezvous_times(options);
+  const auto& [name, port] = options.rdzv_address;
+  const std::string host = name.find(':') != name.npos ? "[" + name + "]" : name;
+  const RendezvousConf& conf = options.rdzv_conf;
   EtcdSettings settings;
-  settings.url = conf(options, "protocol", "http") + "://" + host + ":" +
-                 std::to_string(endpoint->port == 0 ? kEtcdPort : endpoint->port);
-  settings.prefix = conf(options, "etcd_prefix", "/torchelastic/p2p") + "/run_" + options.rdzv_id + "/torchbridge/";
-  settings.ca_cert = conf(options, "ca_cert", conf(options, "cacert"));
-  settings.cert = conf(options, "ssl_cert", conf(options, "cert"));
-  settings.key = conf(options, "ssl_cert_key", conf(options, "key"));
-  settings.user = conf(options, "user");
-  settings.password = conf(options, "password");
-  settings.timeout = times.read_timeout;
-  settings.lease = times.keep_alive_interval * times.keep_alive_max_attempt;
+  settings.url = conf.protocol + "://" + host + ":" + std::to_string(port == 0 ? kEtcdPort : port);
+  settings.prefix = conf.etcd_prefix + "/run_" + options.rdzv_id + "/torchbridge/";
+  settings.ca_cert = conf.ca_cert;
+  settings.cert = conf.ssl_cert;
+  settings.key = conf.ssl_cert_key;
+  settings.user = conf.user;
+  settings.password = conf.password;
+  settings.timeout = conf.read_timeout;
+  settings.lease = conf.keep_alive_interval * conf.keep_alive_max_attempt;
   auto record = etcd_coordinator_record(settings);
   if (!record) return record.error();
   RunEndpoint run;
@@ -123,18 +148,20 @@ Result<RunEndpoint> from_etcd(const RunOptions& options) {
 }
 
 Result<RunEndpoint> from_file(const RunOptions& options) {
-  if (options.rdzv_endpoint.empty()) return Error{"store_type=file needs --rdzv-endpoint with the path of a file"};
+  if (options.rdzv_endpoint.empty())
+    return Error{"store_type=file needs --rdzv-endpoint with the path of a file"};
   RunEndpoint run;
   run.record = file_coordinator_record(options.rdzv_endpoint);
   return run;
 }
 
-Result<RunEndpoint> from_launcher(const EnvMap& environment, const LaunchedTask& task) {
+Result<RunEndpoint> from_launcher(const LaunchOrigin& origin, const LaunchedTask& task) {
+  const EnvMap& environment = origin.environment;
   LaunchSettings settings;
   const auto given = parse_options(environment.get(kOptionsVariable).value_or(""));
   if (!given) return Error{std::string(kOptionsVariable) + ": " + given.error().message};
   settings.options = *given;
-  auto launch = resolve_launch(environment, settings);
+  auto launch = resolve_launch(origin, settings);
   if (!launch) return launch.error();
   const Layout& layout = launch->env.layout;
   RunEndpoint run;
@@ -145,62 +172,210 @@ Result<RunEndpoint> from_launcher(const EnvMap& environment, const LaunchedTask&
   if (!run.is_whole_node) run.node = "node " + std::to_string(layout.node_rank);
   run.listener = std::move(launch->store_socket);
   if (layout.rank == 0 && !run.listener.open()) {
-    auto listener = listen_where_own(run.coordinator, true);
-    if (!listener) return Error{.message = listener.error().message, .only_here = true};
+    auto listener = listen_where_own(run.coordinator, "unset MASTER_ADDR");
+    if (!listener) return listener.error();
     run.listener = std::move(*listener);
   }
-  const auto launcher = find_launcher(environment);
   const std::string token =
-      launcher && *launcher && (*launcher)->name == std::string_view("openmpi") ? token_of_mpirun(environment) : "";
+      origin.facts && origin.facts->launcher == "openmpi" ? token_of_mpirun(environment) : "";
   if (!token.empty()) run.key = RunKey::of_token(token);
   if (layout.world_size != task.count) {
-    return Error{"WORLD_SIZE=" + std::to_string(layout.world_size) + ", but the launcher started " +
-                 std::to_string(task.count) + " tasks: unset it"};
+    return Error{formatted("WORLD_SIZE={}, but the launcher started {} tasks: unset it",
+                           layout.world_size, task.count)};
   }
   return run;
 }
 
+// A host that the options name, and how a message begins that is about it.
+struct NamedHost {
+  std::string host, subject;
+};
+
+// "--master-addr HOST", or the variable that gave the text.
+NamedHost named_by(const std::string& option, const char* variable, const std::string& text,
+                   const std::string& host, const EnvMap& environment) {
+  return {host, (environment.get(variable) == text ? std::string(variable) + "=" : option + " ") +
+                    printable(host)};
+}
+
+// The one for the coordinator, or its default; empty where that is of a service.
+NamedHost named_host(const RunOptions& options, const EnvMap& environment) {
+  if (is_etcd(options) || options.rdzv_conf.is_file) return {};
+  if (const std::string& endpoint = options.rdzv_endpoint; !endpoint.empty())
+    return named_by("--rdzv-endpoint", "PET_RDZV_ENDPOINT", endpoint, options.rdzv_address.host,
+                    environment);
+  if (options.rdzv_backend != RdzvBackend::kStatic)
+    return {"localhost", "the default localhost of --rdzv-endpoint"};
+  const std::string host = without_brackets(options.master_addr);
+  if (host != RunOptions().master_addr)
+    return named_by("--master-addr", "PET_MASTER_ADDR", options.master_addr, host, environment);
+  return {host, formatted("{}{} of --master-addr",
+                          options.master_port ? "--master-port with the default " : "the default ",
+                          host)};
+}
+
+std::string first_label(const std::string& name) { return name.substr(0, name.find('.')); }
+
+// Whether no node of the step has the address by its name. It may have it on another interface.
+bool is_of_no_node(const std::string& address, const LaunchedTask& task) {
+  return std::ranges::none_of(task.nodes, [&](const std::string& node) {
+    const auto of_node = numeric_address(node);
+    return !of_node || *of_node == address;
+  });
+}
+
+// Whether it is the host where srun runs, which no task of the step does. Only then are all nodes'
+// names looked up.
+bool is_host_of_srun_alone(const std::string& host, const EnvMap& environment,
+                           const LaunchedTask& task) {
+  const auto address = numeric_address(host);
+  if (!address || is_own_address(*address)) return false;
+  const bool is_of_srun =
+      environment.get("SLURM_LAUNCH_NODE_IPADDR") == *address ||
+      first_label(host) ==
+          first_label(std::string(environment.get("SLURM_SUBMIT_HOST").value_or("")));
+  return is_of_srun && !task.nodes.empty() && is_of_no_node(*address, task);
+}
+
+// For the line of an agent that waits; in a step one agent reports that, and the others look up no
+// names.
+std::string doubt_about(const RunOptions& options, const EnvMap& environment,
+                        const LaunchedTask& task) {
+  const auto [host, subject] = named_host(options, environment);
+  if (host.empty()) return "";
+  if (task.count <= 1 && !names_loopback(host)) return "";
+  if (task.count <= 1)
+    return formatted("{} is each host's own address: agents of other hosts do not find this one",
+                     subject);
+  if (task.rank != 1 || task.nodes.empty() || !names_endpoint(options)) return "";
+  const auto address = numeric_address(host);
+  if (!address || is_own_address(*address) || !is_of_no_node(*address, task)) return "";
+  return formatted("{} is none of the step's nodes by their names, {} and others", subject,
+                   task.nodes.front());
+}
+
+Error each_nodes_own(const std::string& subject, const LaunchedTask& task) {
+  return {.message = formatted("{} is each node's own address, but the tasks are on several nodes: "
+                               "leave it out, or give the address of a node of the step",
+                               subject),
+          .reported_elsewhere = task.rank != 0};
+}
+
+// The agents would wait for a coordinator that none of them can be. By hand they try a name again
+// that does not resolve.
+Status check_named_host(const RunOptions& options, const EnvMap& environment,
+                        const LaunchedTask& task) {
+  const auto [host, subject] = named_host(options, environment);
+  if (!task.has_several_nodes || !names_endpoint(options) || host.empty()) return Ok{};
+  if (names_loopback(host)) return each_nodes_own(subject, task);
+  if (const auto address = numeric_address(host); !address)
+    return Error{.message = subject + ": " + address.error().message, .only_here = true};
+  if (!is_host_of_srun_alone(host, environment, task)) return Ok{};
+  return Error{.message = formatted("{} is the host where srun runs, and none of the step's nodes: "
+                                    "leave it out, or give the address of a node of the step",
+                                    subject),
+               .reported_elsewhere = task.rank != 0};
+}
+
+// Rank 0's store would be there.
+Status check_local_addr(const RunOptions& options, const EnvMap& environment,
+                        const LaunchedTask& task) {
+  const std::string host = without_brackets(options.local_addr);
+  if (!task.has_several_nodes || !names_loopback(host)) return Ok{};
+  return each_nodes_own(
+      named_by("--local-addr", "PET_LOCAL_ADDR", options.local_addr, host, environment).subject,
+      task);
+}
+
+// Others may start the agents of the job's other nodes, so that it is no error.
+std::string note_about(const RunOptions& options, const EnvMap& environment,
+                       const LaunchedTask& task) {
+  if (task.count > 1 && !is_open_to_others(options)) {
+    const bool is_ignored = options.node_rank && *options.node_rank != task.rank;
+    const bool is_reporter = task.rank == (options.node_rank == 0 ? 1 : 0);
+    return is_ignored && is_reporter
+               ? "--node-rank has no effect without --master-addr: the launcher numbers the nodes"
+               : "";
+  }
+  // Nodes are numbered as they come. In a step one agent says so.
+  if (options.node_rank.value_or(0) != 0 && options.rdzv_backend != RdzvBackend::kStatic &&
+      task.rank == std::min(task.count, 1))
+    return formatted("--node-rank has no effect with --rdzv-backend {}",
+                     kRdzvBackends[static_cast<int>(options.rdzv_backend)]);
+  const std::string job = task.count == 0 ? larger_job(environment, Alone::kAgent) : "";
+  return job.empty()
+             ? job
+             : formatted("srun has not started this agent, but {}: start it with srun", job);
+}
+
 }  // namespace
 
-bool names_loopback(const std::string& host) { return host == "localhost" || (is_numeric(host) && is_loopback(host)); }
+bool names_loopback(const std::string& host) {
+  return host == "localhost" || (is_numeric(host) && is_loopback(host));
+}
 
-Result<LaunchedTask> launched_task(const EnvMap& environment) {
-  const auto launcher = find_launcher(environment);
-  if (!launcher) return launcher.error();
-  if (*launcher == nullptr) return LaunchedTask{};
-  const auto facts = (*launcher)->read(environment);
-  if (!facts) return facts.error();
-  return LaunchedTask{facts->rank, facts->world_size};
+Result<LaunchedTask> launched_task(const LaunchOrigin& origin) {
+  if (origin.launcher == nullptr) return LaunchedTask{};
+  const auto& facts = origin.facts;
+  if (!facts) return origin.facts_error;
+  return LaunchedTask{facts->rank, facts->world_size, is_typed_in_shell_of_step(origin.environment),
+                      facts->has_several_nodes(), facts->nodes};
 }
 
 Result<bool> has_several_agents(const RunOptions& options, const LaunchedTask& task) {
   if (options.is_standalone) return false;
+  if (task.is_shell && task.count > 1) return typed_in_shell_of_step(task.count);
   const bool is_one_node = options.max_nodes == 1;
   if (is_one_node && task.count > 1) {
-    return Error{.message = "this is one of " + std::to_string(task.count) +
-                            " tasks, and with --nnodes 1 each would run a job of its own: leave --nnodes out; for "
-                            "separate jobs give --standalone",
-                 .reported_elsewhere = task.rank != 0};
+    return Error{
+        .message = formatted("this is one of {} tasks, and with --nnodes 1 each would run a job of "
+                             "its own: leave --nnodes out; for separate jobs give --standalone",
+                             task.count),
+        .reported_elsewhere = task.rank != 0};
+  }
+  if (const auto checked = check_task_count(options, task.count); !checked) {
+    return Error{.message = checked.error().message, .reported_elsewhere = task.rank != 0};
   }
   return options.max_nodes > 1 || (options.max_nodes == 0 && task.count > 1);
 }
 
-Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const EnvMap& environment, const LaunchedTask& task) {
+Result<std::string> sign_of_other_agents(const RunOptions& options, const LaunchOrigin& origin,
+                                         const LaunchedTask& task) {
+  const EnvMap& environment = origin.environment;
+  if (options.is_standalone || task.count > 0 || environment.has("RANK")) return std::string();
+  const auto sign =
+      sign_of_other_ranks(environment, names_of_ancestors(origin.processes), Alone::kAgent);
+  return sign && options.max_nodes == 1 ? std::string() : sign;
+}
+
+Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const LaunchOrigin& origin,
+                                      const LaunchedTask& task) {
+  const EnvMap& environment = origin.environment;
   const RunShape shape = shape_of(options, std::max(task.count, 1));
   if (const auto checked = check_shape(shape); !checked) return checked.error();
-  const bool has_etcd = options.rdzv_backend.starts_with("etcd");
-  auto run = task.count > 1 && !names_endpoint(options) && !has_etcd ? from_launcher(environment, task)
-             : has_etcd                                              ? from_etcd(options)
-             : conf(options, "store_type") == "file"                 ? from_file(options)
-             : options.rdzv_backend == "static"                      ? from_static(options)
-                                                                     : from_c10d(options, task);
+  if (const auto checked = check_named_host(options, environment, task); !checked)
+    return checked.error();
+  if (const auto checked = check_local_addr(options, environment, task); !checked)
+    return checked.error();
+  auto run = task.count > 1 && !is_open_to_others(options)  ? from_launcher(origin, task)
+             : is_etcd(options)                             ? from_etcd(options)
+             : options.rdzv_conf.is_file                    ? from_file(options)
+             : options.rdzv_backend == RdzvBackend::kStatic ? from_static(options, shape, task)
+                                                            : from_c10d(options, task);
   if (!run) return run.error();
   run->shape = shape;
   run->is_output_shared = task.count > 1;
-  if (options.rdzv_id != RunOptions().rdzv_id || run->run_id.empty()) run->run_id = options.rdzv_id;
+  run->doubt = doubt_about(options, environment, task);
+  run->note = note_about(options, environment, task);
+  const bool has_id = !options.rdzv_id.empty() && options.rdzv_id != RunOptions().rdzv_id;
+  if (has_id || run->run_id.empty()) run->run_id = options.rdzv_id;
   if (run->run_id.size() > kLongestRunId) {
-    return Error{"--rdzv-id has " + std::to_string(run->run_id.size()) + " bytes: expected at most " +
-                 std::to_string(kLongestRunId)};
+    return Error{formatted("--rdzv-id has {} bytes: expected at most {}", run->run_id.size(),
+                           kLongestRunId)};
+  }
+  if (options.role.size() > kLongestName) {
+    return Error{
+        formatted("--role has {} bytes: expected at most {}", options.role.size(), kLongestName)};
   }
   const auto token = rendezvous_token(options.rdzv_token_file, environment);
   if (!token) return token.error();

@@ -1,15 +1,17 @@
-// The endpoint of a run over several nodes, from the options or from the launcher that started its agents.
+// The endpoint of a run over several nodes, from the options or from the launcher that started its
+// agents.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "bridge/base/env_map.h"
 #include "bridge/base/result.h"
 #include "bridge/coordination/agent_message.h"
 #include "bridge/coordination/connection_proof.h"
 #include "bridge/coordination/coordinator_record.h"
+#include "bridge/launch/launch_origin.h"
 #include "bridge/net/socket.h"
 #include "bridge/run_values/run_options.h"
 
@@ -18,7 +20,9 @@ namespace torchbridge {
 // How this process takes part in a run over several nodes.
 struct RunEndpoint {
   Endpoint coordinator;
-  Socket listener;                            // open in the agent that coordinates
+  Socket listener;    // open in the agent that coordinates
+  std::string note;   // a line for the user, or empty
+  std::string doubt;  // why none may coordinate there, for the line of an agent that waits
   std::unique_ptr<CoordinatorRecord> record;  // instead of these two: etcd, or a file
   std::string run_id;
   RunKey key = RunKey::of_run_id("");  // of the token, where there is one
@@ -26,26 +30,40 @@ struct RunEndpoint {
   int order = -1;                 // as in Join
   std::string node;               // as in Join
   bool is_output_shared = false;  // a launcher shows the lines of all agents in one place
-  bool is_whole_node = true;      // the launcher has started one agent on each node, so it has all of its GPUs or CPUs
+  // The launcher has started one agent on each node, so it has all of its GPUs or CPUs.
+  bool is_whole_node = true;
 };
 
-// Whether a host of an endpoint is this node for this node alone, and not only by a line of /etc/hosts (127.0.1.1
-// NAME).
+// Whether a host of an endpoint is this node for this node alone, and not only by a line of
+// /etc/hosts (127.0.1.1 NAME).
 bool names_loopback(const std::string& host);
 
 // The launcher's tasks as this process finds them; 0 where no launcher started it.
 struct LaunchedTask {
   int rank = 0, count = 0;
+  // In which a user has typed this command, which the other tasks do not run.
+  bool is_shell = false;
+  bool has_several_nodes = false;    // as far as the launcher gives it
+  std::vector<std::string> nodes{};  // their names, where the launcher gives them
 };
-Result<LaunchedTask> launched_task(const EnvMap& environment);
+Result<LaunchedTask> launched_task(const LaunchOrigin& origin);
 
-// Whether the run is over several nodes: --nnodes allows more than one, or the launcher started several tasks. An error
-// where it started several and the options are those of a run on one node, which each would then be.
+// Whether the run is over several nodes: --nnodes allows more than one, or the launcher started
+// several tasks. An error where it started more or fewer than --nnodes allows, which with --nnodes
+// 1 would each be a run of its own.
 Result<bool> has_several_agents(const RunOptions& options, const LaunchedTask& task);
 
-// With --rdzv-endpoint or --master-addr from the options, as torchrun; else from the launcher, which makes the call
-// collective over its tasks, and errors may be reported_elsewhere. The token is that of the options, of kTokenVariable,
-// or what the launcher gave its tasks alone. REQUIRES: has_several_agents.
-Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const EnvMap& environment, const LaunchedTask& task);
+// The line of core/other_ranks.h for an agent of a run on one node; nothing where the user asked
+// for such a run, or a launcher or another agent started this one. An error where a variable says
+// that there are others.
+Result<std::string> sign_of_other_agents(const RunOptions& options, const LaunchOrigin& origin,
+                                         const LaunchedTask& task);
+
+// With --rdzv-endpoint or --master-addr from the options, as torchrun; else from the launcher,
+// which makes the call collective over its tasks, and errors may be reported_elsewhere. The token
+// is that of the options, of kTokenVariable, or what the launcher gave its tasks alone. REQUIRES:
+// has_several_agents.
+Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const LaunchOrigin& origin,
+                                      const LaunchedTask& task);
 
 }  // namespace torchbridge

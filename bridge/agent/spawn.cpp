@@ -11,12 +11,12 @@
 #include <cstring>
 
 #include "bridge/agent/agent.h"
-#include "bridge/run_values/restart_policy.h"
+#include "bridge/step/failure.h"
 
 namespace torchbridge {
 
 int spawn(int count, const std::function<int(int rank)>& body, RunOptions options) {
-  options.nproc_per_node = std::to_string(count);
+  options.nproc_per_node = {WorkersPerNode::Kind::kNumber, count};
   std::fflush(nullptr);
   // The agent waits for all of its children: those of the caller are not its business.
   const pid_t parent = getpid();
@@ -29,7 +29,7 @@ int spawn(int count, const std::function<int(int rank)>& body, RunOptions option
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(EXIT_FAILURE);
     const auto of_rank = [&body] { return body(std::atoi(std::getenv("RANK"))); };
-    _exit(run_agent(options, EnvMap::from(environ), of_rank));
+    _exit(run_agent(options, LaunchOrigin(EnvMap::from(environ)), of_rank));
   }
   // The agent gets ctrl-C too, and leaves the ranks their time: as system(3) does.
   const auto interrupt = std::signal(SIGINT, SIG_IGN), quit = std::signal(SIGQUIT, SIG_IGN);

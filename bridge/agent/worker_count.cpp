@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "bridge/binding/visible_gpus.h"
-#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 namespace {
@@ -22,21 +21,20 @@ int gpu_count(const EnvMap& environment, const Machine& machine) {
 
 }  // namespace
 
-Result<int> worker_count(const std::string& nproc_per_node, bool is_whole_node, const EnvMap& environment,
-                         const Machine& machine) {
-  if (nproc_per_node.empty()) {
-    return is_whole_node ? worker_count("auto", is_whole_node, environment, machine) : Result<int>(1);
-  }
-  if (const auto number = parse_integer(nproc_per_node, 1, kMaxRanks)) return static_cast<int>(*number);
-  const std::string option = "--nproc-per-node " + printable(nproc_per_node) + ": ";
-  const int gpus = gpu_count(environment, machine);
-  if (nproc_per_node == "gpu") {
-    if (gpus == 0) return Error{option + "this process sees no GPU; start with a number of workers, or with cpu"};
-    return gpus;
-  }
-  if (nproc_per_node == "auto" && gpus > 0) return gpus;
-  if (nproc_per_node == "auto" || nproc_per_node == "cpu") return std::max(1, static_cast<int>(machine.cpus.size()));
-  return Error{option + "expected a number, auto, cpu or gpu"};
+Result<int> worker_count(const WorkersPerNode& workers, bool is_whole_node,
+                         const EnvMap& environment, const Machine& machine) {
+  using Kind = WorkersPerNode::Kind;
+  Kind kind = workers.kind;
+  if (kind == Kind::kByLaunch && is_whole_node) kind = Kind::kAuto;
+  if (kind == Kind::kByLaunch) return 1;
+  if (kind == Kind::kNumber) return workers.number;
+  const int gpus = kind == Kind::kCpu ? 0 : gpu_count(environment, machine);
+  if (gpus > 0) return gpus;
+  if (kind == Kind::kGpu)
+    return Error{
+        "--nproc-per-node gpu: this process sees no GPU; start with a number of workers, or with "
+        "cpu"};
+  return std::max(1, static_cast<int>(machine.cpus.size()));
 }
 
 }  // namespace torchbridge

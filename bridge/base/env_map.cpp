@@ -3,6 +3,9 @@
 #include <charconv>
 #include <cstring>
 
+#include "bridge/base/hex_text.h"
+#include "bridge/base/message_text.h"
+
 namespace torchbridge {
 
 EnvMap EnvMap::from(const char* const* environment) {
@@ -25,47 +28,49 @@ void EnvMap::set(std::string_view name, std::string_view value) {
   variables_.insert_or_assign(std::string(name), std::string(value));
 }
 
-Result<std::optional<std::int64_t>> EnvMap::integer(std::string_view name, std::int64_t low, std::int64_t high) const {
+Result<std::optional<std::int64_t>> EnvMap::integer(std::string_view name, std::int64_t low,
+                                                    std::int64_t high) const {
   const auto text = get(name);
   if (!text) return std::optional<std::int64_t>();
   if (const auto number = parse_integer(*text, low, high)) return number;
-  return Error{std::string(name) + "='" + printable(*text) + "': expected an integer from " + std::to_string(low) +
-               " to " + std::to_string(high)};
+  return Error{
+      formatted("{}='{}': expected an integer from {} to {}", name, printable(*text), low, high)};
 }
 
-Result<std::int64_t> EnvMap::required_integer(std::string_view name, std::int64_t low, std::int64_t high) const {
+Result<std::int64_t> EnvMap::required_integer(std::string_view name, std::int64_t low,
+                                              std::int64_t high) const {
   auto number = integer(name, low, high);
   if (!number) return number.error();
-  if (!*number) return Error{std::string(name) + " is not set"};
+  if (!*number) return Error{formatted("{} is not set", name)};
   return **number;
 }
 
 Result<std::string_view> EnvMap::required(std::string_view name) const {
   const auto text = get(name);
-  if (!text || text->empty()) return Error{std::string(name) + (text ? " is empty" : " is not set")};
+  if (!text || text->empty())
+    return Error{std::string(name) + (text ? " is empty" : " is not set")};
   return *text;
 }
 
 std::string printable(std::string_view text) {
   constexpr std::size_t kLimit = 80;
-  constexpr char kHex[] = "0123456789abcdef";
   std::string shown;
   for (const char c : text.substr(0, kLimit)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
+    if (c >= 0x20 && c < 0x7f)
       shown += c;
-    } else {
-      shown += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    }
+    else
+      shown += "\\x" + hex_of({&c, 1});
   }
   if (text.size() > kLimit) shown += "...";
   return shown;
 }
 
-std::optional<std::int64_t> parse_integer(std::string_view text, std::int64_t low, std::int64_t high) {
+std::optional<std::int64_t> parse_integer(std::string_view text, std::int64_t low,
+                                          std::int64_t high) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < low || number > high) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || number < low || number > high)
+    return std::nullopt;
   return number;
 }
 

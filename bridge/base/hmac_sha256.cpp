@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 
 namespace torchbridge {
 namespace {
@@ -24,7 +25,9 @@ class Sha256State {
   void absorb(const char* block) {
     std::uint32_t w[64];
     for (std::size_t i = 0; i < 16; ++i) {
-      const auto byte = [&](std::size_t j) { return std::uint32_t{static_cast<unsigned char>(block[4 * i + j])}; };
+      const auto byte = [&](std::size_t j) {
+        return std::uint32_t{static_cast<unsigned char>(block[4 * i + j])};
+      };
       w[i] = byte(0) << 24 | byte(1) << 16 | byte(2) << 8 | byte(3);
     }
     for (std::size_t i = 16; i < 64; ++i) {
@@ -44,10 +47,10 @@ class Sha256State {
     for (std::size_t i = 0; i < 8; ++i) h_[i] += next[i];
   }
 
-  Sha256Digest digest() const {
-    Sha256Digest bytes;
+  std::string digest() const {
+    std::string bytes(sizeof h_, '\0');
     for (std::size_t i = 0; i < bytes.size(); ++i)
-      bytes[i] = static_cast<std::uint8_t>(h_[i / 4] >> (24 - 8 * (i % 4)));
+      bytes[i] = static_cast<char>(h_[i / 4] >> (24 - 8 * (i % 4)) & 0xff);
     return bytes;
   }
 
@@ -63,11 +66,9 @@ std::string padded(std::string_view key, unsigned char byte) {
   return block;
 }
 
-std::string text_of(const Sha256Digest& digest) { return {digest.begin(), digest.end()}; }
-
 }  // namespace
 
-Sha256Digest sha256(std::string_view text) {
+std::string sha256(std::string_view text) {
   Sha256State state;
   const std::uint64_t bits = std::uint64_t{text.size()} * 8;
   for (; text.size() >= kBlock; text.remove_prefix(kBlock)) state.absorb(text.data());
@@ -75,23 +76,16 @@ Sha256Digest sha256(std::string_view text) {
   std::string rest(text);
   rest += '\x80';
   rest.resize(rest.size() <= kBlock - 8 ? kBlock : 2 * kBlock);
-  for (std::size_t i = 0; i < 8; ++i) rest[rest.size() - 1 - i] = static_cast<char>(bits >> (8 * i) & 0xff);
+  for (std::size_t i = 0; i < 8; ++i)
+    rest[rest.size() - 1 - i] = static_cast<char>(bits >> (8 * i) & 0xff);
   for (std::size_t at = 0; at < rest.size(); at += kBlock) state.absorb(rest.data() + at);
   return state.digest();
 }
 
-Sha256Digest hmac_sha256(std::string_view key, std::string_view text) {
-  const std::string short_key = key.size() > kBlock ? text_of(sha256(key)) : std::string(key);
+std::string hmac_sha256(std::string_view key, std::string_view text) {
+  const std::string short_key = key.size() > kBlock ? sha256(key) : std::string(key);
   constexpr unsigned char kInner = 0x36, kOuter = 0x5c;
-  const std::string inner = text_of(sha256(padded(short_key, kInner).append(text)));
-  return sha256(padded(short_key, kOuter) + inner);
-}
-
-std::string hex_of(const Sha256Digest& digest) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const std::uint8_t byte : digest) text += {kDigits[byte >> 4], kDigits[byte & 15]};
-  return text;
+  return sha256(padded(short_key, kOuter) + sha256(padded(short_key, kInner).append(text)));
 }
 
 }  // namespace torchbridge

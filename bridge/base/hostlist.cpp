@@ -1,6 +1,7 @@
 #include "bridge/base/hostlist.h"
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge {
 namespace {
@@ -8,7 +9,9 @@ namespace {
 constexpr int kMaxDigits = 18;         // of a host number: all fit in 64 bits
 constexpr std::size_t kMaxName = 255;  // characters, more than a DNS name has
 
-Error bad_list(std::string_view text, const std::string& why) { return {"list '" + printable(text) + "': " + why}; }
+Error bad_list(std::string_view text, const std::string& why) {
+  return {formatted("list '{}': {}", printable(text), why)};
+}
 
 // Cuts `text` at commas outside brackets. An unbalanced or nested bracket is an error.
 Result<std::vector<std::string_view>> split_at_commas(std::string_view text) {
@@ -48,10 +51,12 @@ Result<NumberRange> parse_range(std::string_view text) {
   const auto dash = text.find('-');
   const auto low = text.substr(0, dash);
   const auto high = dash == std::string_view::npos ? low : text.substr(dash + 1);
-  if (!all_digits(low) || !all_digits(high) || low.size() > kMaxDigits || high.size() > kMaxDigits) {
+  if (!all_digits(low) || !all_digits(high) || low.size() > kMaxDigits ||
+      high.size() > kMaxDigits) {
     return bad_list(text, "expected a number or a range LO-HI");
   }
-  const NumberRange range{*parse_integer(low, 0, INT64_MAX), *parse_integer(high, 0, INT64_MAX), low.size()};
+  const NumberRange range{*parse_integer(low, 0, INT64_MAX), *parse_integer(high, 0, INT64_MAX),
+                          low.size()};
   if (range.high < range.low) return bad_list(text, "the range is descending");
   return range;
 }
@@ -70,8 +75,10 @@ Result<std::vector<std::string>> expand_brackets(std::string_view inside) {
   for (const auto part : *parts) {
     const auto range = parse_range(part);
     if (!range) return range.error();
-    if (range->size() > kMaxListEntries - numbers.size()) return bad_list(inside, "too many entries");
-    for (std::int64_t n = range->low; n <= range->high; ++n) numbers.push_back(padded(n, range->width));
+    if (range->size() > kMaxListEntries - numbers.size())
+      return bad_list(inside, "too many entries");
+    for (std::int64_t n = range->low; n <= range->high; ++n)
+      numbers.push_back(padded(n, range->width));
   }
   return numbers;
 }
@@ -83,14 +90,15 @@ Status expand_element(std::string_view element, std::vector<std::string>& names)
     const auto open = element.find('[');
     const auto plain = element.substr(0, open);
     if (prefixes.back().size() + plain.size() > kMaxName) {
-      return bad_list(element, "a name longer than " + std::to_string(kMaxName) + " characters");
+      return bad_list(element, formatted("a name longer than {} characters", kMaxName));
     }
     for (auto& prefix : prefixes) prefix += plain;
     if (open == std::string_view::npos) break;
     const auto close = element.find(']', open);
     auto numbers = expand_brackets(element.substr(open + 1, close - open - 1));
     if (!numbers) return numbers.error();
-    if (prefixes.size() > kMaxListEntries / numbers->size()) return bad_list(element, "too many entries");
+    if (prefixes.size() > kMaxListEntries / numbers->size())
+      return bad_list(element, "too many entries");
     std::vector<std::string> longer;
     longer.reserve(prefixes.size() * numbers->size());
     for (const auto& prefix : prefixes) {
@@ -99,19 +107,22 @@ Status expand_element(std::string_view element, std::vector<std::string>& names)
     prefixes = std::move(longer);
     element.remove_prefix(close + 1);
   }
-  if (prefixes.size() > kMaxListEntries - names.size()) return bad_list(element, "too many entries");
-  names.insert(names.end(), std::make_move_iterator(prefixes.begin()), std::make_move_iterator(prefixes.end()));
+  if (prefixes.size() > kMaxListEntries - names.size())
+    return bad_list(element, "too many entries");
+  names.insert(names.end(), std::make_move_iterator(prefixes.begin()),
+               std::make_move_iterator(prefixes.end()));
   return Ok{};
 }
 
 bool is_host_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-         c == '.' || c == '[' || c == ']' || c == ',';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+         c == '_' || c == '.' || c == '[' || c == ']' || c == ',';
 }
 
 Result<std::vector<std::string_view>> host_elements(std::string_view text) {
   for (const char c : text) {
-    if (!is_host_character(c)) return bad_list(text, "'" + printable({&c, 1}) + "' is not allowed in a host name");
+    if (!is_host_character(c))
+      return bad_list(text, formatted("'{}' is not allowed in a host name", printable({&c, 1})));
   }
   auto elements = split_at_commas(text);
   if (!elements) return elements.error();
@@ -147,15 +158,18 @@ Result<std::vector<int>> parse_task_counts(std::string_view text) {
   for (const auto part : *parts) {
     const auto open = part.find("(x");
     const auto count = parse_integer(part.substr(0, open), 1, kMaxTasks);
-    if (!count) return bad_list(text, "expected a number of tasks, found '" + printable(part) + "'");
+    if (!count)
+      return bad_list(text, formatted("expected a number of tasks, found '{}'", printable(part)));
     std::int64_t repeat = 1;
     if (open != std::string_view::npos) {
       if (part.back() != ')') return bad_list(text, "missing ')'");
-      const auto number = parse_integer(part.substr(open + 2, part.size() - open - 3), 1, kMaxListEntries);
+      const auto number =
+          parse_integer(part.substr(open + 2, part.size() - open - 3), 1, kMaxListEntries);
       if (!number) return bad_list(text, "expected a number of nodes after '(x'");
       repeat = *number;
     }
-    if (static_cast<std::size_t>(repeat) > kMaxListEntries - counts.size()) return bad_list(text, "too many entries");
+    if (static_cast<std::size_t>(repeat) > kMaxListEntries - counts.size())
+      return bad_list(text, "too many entries");
     counts.insert(counts.end(), static_cast<std::size_t>(repeat), static_cast<int>(*count));
   }
   return counts;
@@ -168,7 +182,7 @@ Result<std::vector<int>> parse_number_list(std::string_view text, int high) {
   for (const auto part : *parts) {
     const auto range = parse_range(part);
     if (!range) return range.error();
-    if (range->high > high) return bad_list(text, "no number may exceed " + std::to_string(high));
+    if (range->high > high) return bad_list(text, formatted("no number may exceed {}", high));
     if (range->size() > kMaxListEntries - numbers.size()) return bad_list(text, "too many entries");
     for (std::int64_t n = range->low; n <= range->high; ++n) numbers.push_back(static_cast<int>(n));
   }

@@ -12,9 +12,9 @@ namespace torchbridge {
 // More entries than any cluster has; longer lists are an error instead of filling memory.
 inline constexpr std::size_t kMaxListEntries = 1'000'000;
 
-// The names in the order of the list, repeated where the list repeats them; leading zeros kept. Several bracket groups
-// in one name multiply out, the last one fastest. Errors contain the text and what is wrong with it. (Format: Slurm's
-// hostlist(3).)
+// The names in the order of the list, repeated where the list repeats them; leading zeros kept.
+// Several bracket groups in one name multiply out, the last one fastest. Errors contain the text
+// and what is wrong with it. (Format: Slurm's hostlist(3).)
 Result<std::vector<std::string>> parse_hostlist(std::string_view text);
 
 // Only the first name of the list.

@@ -5,10 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/base/message_text.h"
+
 namespace torchbridge {
 namespace {
 
-char lower(char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter; }
+char lower(char letter) {
+  return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+}
 
 std::size_t distance(std::string_view from, std::string_view to) {
   std::vector<std::size_t> two_above, above(to.size() + 1), row(to.size() + 1);
@@ -45,7 +49,7 @@ std::string nearest_name(std::string_view text, std::span<const std::string> nam
 
 std::string did_you_mean(std::string_view text, std::span<const std::string> names) {
   const std::string nearest = nearest_name(text, names);
-  return nearest.empty() ? "" : "; did you mean '" + nearest + "'?";
+  return nearest.empty() ? "" : formatted("; did you mean '{}'?", nearest);
 }
 
 }  // namespace torchbridge

@@ -8,12 +8,14 @@
 
 namespace torchbridge {
 
-// The message names the input, its value, what was expected and, where known, what to try. It is one line without a
-// newline at its end.
+// The message names the input, its value, what was expected and, where known, what to try. It is
+// one line without a newline at its end.
 struct Error {
   std::string message;
-  bool reported_elsewhere = false;  // another process of the job reports it: this one prints nothing
-  bool only_here = false;           // other processes of the job may not have the error: this node reports it
+  // Another process of the job reports it: this one prints nothing.
+  bool reported_elsewhere = false;
+  // Other processes of the job may not have the error: this node reports it.
+  bool only_here = false;
 
   static Error elsewhere() { return {"another process of the job reports the reason", true}; }
 };

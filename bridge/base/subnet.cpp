@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge {
 namespace {
@@ -21,9 +22,12 @@ Result<Subnet> Subnet::parse(std::string_view text) {
   Subnet subnet;
   subnet.family_ = read_address(std::string(text.substr(0, slash)), subnet.address_);
   const int most = subnet.family_ == AF_INET ? 32 : 128;
-  const auto bits = slash == std::string_view::npos ? std::nullopt : parse_integer(text.substr(slash + 1), 0, most);
+  const auto bits = slash == std::string_view::npos
+                        ? std::nullopt
+                        : parse_integer(text.substr(slash + 1), 0, most);
   if (subnet.family_ == 0 || !bits) {
-    return Error{"subnet '" + printable(text) + "': expected ADDRESS/BITS, as 10.1.0.0/16 or fd00::/8"};
+    return Error{formatted("subnet '{}': expected ADDRESS/BITS, as 10.1.0.0/16 or fd00::/8",
+                           printable(text))};
   }
   subnet.prefix_bits_ = static_cast<int>(*bits);
   return subnet;

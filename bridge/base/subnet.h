@@ -12,7 +12,8 @@ namespace torchbridge {
 
 class Subnet {
  public:
-  // Bits of the address behind the prefix may be set, as in "10.1.2.3/16". The error shows the text.
+  // Bits of the address behind the prefix may be set, as in "10.1.2.3/16". The error shows the
+  // text.
   static Result<Subnet> parse(std::string_view text);
 
   // False for an address of the other family, and for text that is no numeric address.

@@ -6,11 +6,13 @@
 
 namespace torchbridge {
 
-// The bytes of the character of UTF-8 (RFC 3629) that the text begins with; 0 for one that is not to be shown: a
-// control character, and bytes that are no UTF-8.
+// The bytes of the character of UTF-8 (RFC 3629) that the text begins with; 0 for one that is not
+// to be shown: a control character, one that changes the order of the others or takes no place
+// (U+202E, U+200B), and bytes that are no UTF-8.
 std::size_t visible_length(std::string_view text);
 
-// Other characters escaped, as \x1b; cut after `longest` bytes of the text. Giving it its own result changes nothing.
+// Other characters escaped, as \x1b; cut after `longest` bytes of the text. Giving it its own
+// result changes nothing.
 std::string visible_line(std::string_view text, std::size_t longest = 80);
 
 }  // namespace torchbridge

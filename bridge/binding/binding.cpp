@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "bridge/base/message_text.h"
 #include "bridge/binding/closest_gpus.h"
 #include "bridge/binding/visible_gpus.h"
 
@@ -24,18 +25,23 @@ struct TaskContext {
   std::size_t tasks() const { return static_cast<std::size_t>(at.local_world_size); }
 };
 
-constexpr const char* kRuleNames[] = {"auto", "all", "virtual", "closest", "share", "none"};  // by GpuRule
+// By GpuRule.
+constexpr const char* kRuleNames[] = {"auto", "all", "virtual", "closest", "share", "none"};
 
-std::string rule_name(GpuRule rule) { return std::string("gpus=") + kRuleNames[static_cast<int>(rule)]; }
+std::string rule_name(GpuRule rule) {
+  return std::string("gpus=") + kRuleNames[static_cast<int>(rule)];
+}
 
-std::string gpus(std::size_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
+std::string tasks_here(const TaskContext& task) {
+  return formatted("{} tasks on this node", task.tasks());
+}
 
-std::string tasks_here(const TaskContext& task) { return std::to_string(task.tasks()) + " tasks on this node"; }
-
-void add_note(Binding& binding, const std::string& note) { binding.note += (binding.note.empty() ? "" : "; ") + note; }
+void add_note(Binding& binding, const std::string& note) {
+  binding.note += (binding.note.empty() ? "" : "; ") + note;
+}
 
 void show(const std::vector<std::string>& names, Binding& binding) {
-  binding.variables.emplace_back("CUDA_VISIBLE_DEVICES", joined_names(names));
+  binding.variables.emplace_back("CUDA_VISIBLE_DEVICES", joined(names, ","));
 }
 
 // The task whose LOCAL_RANK indexes `names`, as all others' do.
@@ -45,7 +51,8 @@ void index_by_rank(TaskContext& task, const std::vector<std::string>& names) {
   task.gpu = names[task.rank()];
 }
 
-// By default CUDA numbers the fastest GPU first, while both Slurm and these rules count by PCI address.
+// By default CUDA numbers the fastest GPU first, while both Slurm and these rules count by PCI
+// address.
 Status count_by_address(const TaskContext& task, const std::string& rule, Binding& binding) {
   constexpr const char* kName = "CUDA_DEVICE_ORDER";
   constexpr std::string_view kByAddress = "PCI_BUS_ID";
@@ -53,8 +60,10 @@ Status count_by_address(const TaskContext& task, const std::string& rule, Bindin
   const auto exported = task.environment.get(kName);
   if (exported == kByAddress) return Ok{};
   if (exported && !task.options.override_user) {
-    return Error{rule + ": CUDA_DEVICE_ORDER='" + printable(*exported) +
-                 "' is exported, but GPUs are counted by their PCI address: unset it, or give override=yes"};
+    return Error{
+        formatted("{}: CUDA_DEVICE_ORDER='{}' is exported, but GPUs are counted by their PCI "
+                  "address: unset it, or give override=yes",
+                  rule, printable(*exported))};
   }
   binding.variables.emplace_back(kName, kByAddress);
   return Ok{};
@@ -69,40 +78,41 @@ Status keep_gpus(TaskContext& task, Binding& binding) {
     return Ok{};
   }
   if (!binding.note.empty()) return Ok{};  // the note contains the reason already
-  add_note(binding,
-           tasks_here(task) + ", and each sees " + gpus(visible.names.size()) +
-               ": programs that use the GPU of number LOCAL_RANK will not find it; see gpus=virtual and gpus=all");
+  add_note(binding, formatted("{}, and each sees {}: programs that use the GPU of number "
+                              "LOCAL_RANK will not find it; see gpus=virtual and gpus=all",
+                              tasks_here(task), counted(std::ssize(visible.names), "GPU")));
   return Ok{};
 }
 
 Status show_all(TaskContext& task, Binding& binding) {
   if (task.visible.kind == VisibleGpus::Kind::kShared) return keep_gpus(task, binding);
   const auto names = step_gpus(task.visible, task.environment, task.at, task.machine.topology);
-  if (!names) return Error{"gpus=all: " + names.error().message};
+  if (!names) return Error{formatted("gpus=all: {}", names.error().message)};
   index_by_rank(task, *names);
   show(*names, binding);
   return Ok{};
 }
 
-// One GPU for this task. Where there are more tasks than GPUs, neighbouring local ranks get the same GPU, as with
-// --ntasks-per-gpu.
+// One GPU for this task. Where there are more tasks than GPUs, neighbouring local ranks get the
+// same GPU, as with --ntasks-per-gpu.
 Status show_one(TaskContext& task, Binding& binding) {
   const auto& names = task.visible.names;
   const auto gpu_index = [&](std::size_t rank) {
     return names.size() >= task.tasks() ? rank : rank * names.size() / task.tasks();
   };
   if (task.visible.kind == VisibleGpus::Kind::kShared) {
-    for (std::size_t rank = 0; rank < task.tasks(); ++rank) task.gpu_of_rank.push_back(names[gpu_index(rank)]);
+    for (std::size_t rank = 0; rank < task.tasks(); ++rank)
+      task.gpu_of_rank.push_back(names[gpu_index(rank)]);
     task.gpu = task.gpu_of_rank[task.rank()];
   } else if (task.visible.kind == VisibleGpus::Kind::kOwn || names.size() == 1) {
     task.gpu = names.front();
   } else if (task.options.gpus == GpuRule::kShare) {
     task.gpu = names[task.rank() % names.size()];
   } else {
-    return Error{"gpus=virtual: " + tasks_here(task) + ", each sees " + gpus(names.size()) + " of " +
-                 std::to_string(task.visible.on_node) +
-                 ", and which of them are its own is not known: give gpus=share if several " +
-                 "may use one, or another --gpu-bind"};
+    return Error{
+        formatted("gpus=virtual: {}, each sees {} of {}, and which of them are its own is not "
+                  "known: give gpus=share if several may use one, or another --gpu-bind",
+                  tasks_here(task), counted(std::ssize(names), "GPU"), task.visible.on_node)};
   }
   show({task.gpu}, binding);
   binding.variables.emplace_back("LOCAL_RANK", "0");
@@ -113,7 +123,8 @@ Status show_one(TaskContext& task, Binding& binding) {
 bool all_equally_near(const Topology& topology) {
   const auto usable = topology.usable_gpus();
   return std::all_of(usable.begin(), usable.end(), [&](const Gpu* gpu) {
-    return gpu->numa_node == usable.front()->numa_node && gpu->local_cpus == usable.front()->local_cpus;
+    return gpu->numa_node == usable.front()->numa_node &&
+           gpu->local_cpus == usable.front()->local_cpus;
   });
 }
 
@@ -122,10 +133,13 @@ Result<std::vector<const Gpu*>> located(const TaskContext& task) {
   std::vector<const Gpu*> found;
   for (const auto& name : task.visible.names) {
     const Gpu* gpu = task.machine.topology.gpu_named(name);
-    if (gpu == nullptr && !usable.empty() && all_equally_near(task.machine.topology)) gpu = usable.front();
+    if (gpu == nullptr && !usable.empty() && all_equally_near(task.machine.topology))
+      gpu = usable.front();
     if (gpu == nullptr) {
-      return Error{"gpus=closest: '" + printable(name) + "' of CUDA_VISIBLE_DEVICES is not one of the " +
-                   gpus(usable.size()) + " found on this machine: give gpus=auto"};
+      return Error{
+          formatted("gpus=closest: '{}' of CUDA_VISIBLE_DEVICES is not one of the {} found on this "
+                    "machine: give gpus=auto",
+                    printable(name), counted(std::ssize(usable), "GPU"))};
     }
     found.push_back(gpu);
   }
@@ -144,20 +158,23 @@ Result<std::vector<std::string>> nearest_first(const std::vector<std::string>& n
   std::vector<std::size_t> order(names.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   // Not std::stable_sort, which is 2 kB of the plugin.
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return std::pair(distances[a], a) < std::pair(distances[b], b); });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(distances[a], a) < std::pair(distances[b], b);
+  });
   std::vector<std::string> sorted;
   for (const std::size_t index : order) sorted.push_back(names[index]);
   return sorted;
 }
 
-// The GPUs of the tasks in the order of their ranks, then those that are left: one list for the whole node.
-Result<std::vector<std::string>> assigned(const TaskContext& task, const std::vector<const Gpu*>& candidates) {
+// The GPUs of the tasks in the order of their ranks, then those that are left: one list for the
+// whole node.
+Result<std::vector<std::string>> assigned(const TaskContext& task,
+                                          const std::vector<const Gpu*>& candidates) {
   if (task.machine.task_cpus.size() != task.tasks()) {
-    return Error{
-        "gpus=closest: this task may use CPUs " + cpu_list_text(task.machine.cpus) +
-        ", and the CPUs of the other tasks on this node are not known: bind the tasks with srun --cpu-bind=cores, "
-        "or give gpus=auto"};
+    return Error{formatted(
+        "gpus=closest: this task may use CPUs {}, and the CPUs of the other tasks on this node are "
+        "not known: bind the tasks with srun --cpu-bind=cores, or give gpus=auto",
+        cpu_list_text(task.machine.cpus))};
   }
   std::vector<std::vector<int>> distances;
   for (const CpuSet& set : task.machine.task_cpus)
@@ -172,13 +189,15 @@ Result<std::vector<std::string>> assigned(const TaskContext& task, const std::ve
 }
 
 Status show_closest(TaskContext& task, Binding& binding) {
-  if (const auto counted = count_by_address(task, "gpus=closest", binding); !counted) return counted;
+  if (const auto counted = count_by_address(task, "gpus=closest", binding); !counted)
+    return counted;
   const auto candidates = located(task);
   if (!candidates) return candidates.error();
   const bool alone = task.visible.kind != VisibleGpus::Kind::kShared || task.tasks() == 1;
   auto names =
       alone || all_equally_near(task.machine.topology)
-          ? nearest_first(task.visible.names, distances_from(task.machine.cpus, *candidates, task.machine.topology))
+          ? nearest_first(task.visible.names,
+                          distances_from(task.machine.cpus, *candidates, task.machine.topology))
           : assigned(task, *candidates);
   if (!names) return names.error();
   if (*names != task.visible.names) show(*names, binding);
@@ -186,26 +205,33 @@ Status show_closest(TaskContext& task, Binding& binding) {
   return keep_gpus(task, binding);
 }
 
-// An explicit rule is for GPUs, so too few are an error. With gpus=auto the program may use CPUs, or share GPUs itself.
+// An explicit rule is for GPUs, so too few are an error. With gpus=auto the program may use CPUs,
+// or share GPUs itself.
 Status compare_counts(const TaskContext& task, Binding& binding) {
   const int on_node = task.visible.on_node;
   const GpuRule rule = task.options.gpus;
   if (rule == GpuRule::kShare || on_node == 0 || on_node >= task.at.local_world_size) return Ok{};
-  const std::string found = tasks_here(task) + " for " + gpus(static_cast<std::size_t>(on_node)) + ": ";
-  const std::string advice = "give gpus=share if several may use one, or gpus=none if the program uses none";
-  if (rule != GpuRule::kAuto) return Error{rule_name(rule) + ": " + found + "ask for one GPU a task, " + advice};
-  add_note(binding, found + "some have no GPU of number LOCAL_RANK; " + advice);
+  const std::string found = formatted("{} for {}: ", tasks_here(task), counted(on_node, "GPU"));
+  const std::string advice =
+      "give gpus=share if several may use one, or gpus=none if the program uses none";
+  if (rule != GpuRule::kAuto)
+    return Error{formatted("{}: {}ask for one GPU a task, {}", rule_name(rule), found, advice)};
+  add_note(binding, formatted("{}some have no GPU of number LOCAL_RANK; {}", found, advice));
   return Ok{};
 }
 
-// Each task's device cgroup, or a container, hides the others' GPUs. MIG devices may outnumber the machine's GPUs.
+// Each task's device cgroup, or a container, hides the others' GPUs. MIG devices may outnumber the
+// machine's GPUs.
 void note_hidden_gpus(const TaskContext& task, Binding& binding) {
   const auto on_node = static_cast<std::size_t>(task.visible.on_node);
   const auto usable = task.machine.topology.usable_gpus().size();
-  if (task.tasks() == 1 || usable == 0 || usable >= on_node || on_node > task.machine.topology.gpus.size()) return;
-  add_note(binding, tasks_here(task) + ", and each may open " + std::to_string(usable) + " of the step's " +
-                        gpus(on_node) + ": NCCL's peer-to-peer access fails (NVIDIA/nccl#1948); ask for them with " +
-                        "--gpus-per-node=" + std::to_string(on_node) + " --gpu-bind=none");
+  if (task.tasks() == 1 || usable == 0 || usable >= on_node ||
+      on_node > task.machine.topology.gpus.size())
+    return;
+  add_note(binding,
+           formatted("{}, and each may open {} of the step's {}: NCCL's peer-to-peer access fails "
+                     "(NVIDIA/nccl#1948); ask for them with --gpus-per-node={} --gpu-bind=none",
+                     tasks_here(task), usable, counted(on_node, "GPU"), on_node));
 }
 
 Status bind_gpus(TaskContext& task, Binding& binding) {
@@ -219,9 +245,10 @@ Status bind_gpus(TaskContext& task, Binding& binding) {
     const auto usable = task.machine.topology.usable_gpus().size();
     const bool unclear = task.visible.on_node > 0 && usable > 0;
     if (!unclear || rule == GpuRule::kAuto || rule == GpuRule::kNone) return Ok{};
-    return Error{rule_name(rule) + ": CUDA_VISIBLE_DEVICES is not set, the step has " +
-                 gpus(static_cast<std::size_t>(task.visible.on_node)) + " on this node, and the task may open " +
-                 std::to_string(usable) + ": leave --gpu-bind=none out"};
+    return Error{
+        formatted("{}: CUDA_VISIBLE_DEVICES is not set, the step has {} on this node, and the task "
+                  "may open {}: leave --gpu-bind=none out",
+                  rule_name(rule), counted(task.visible.on_node, "GPU"), usable)};
   }
   switch (rule) {
     case GpuRule::kAll:
@@ -240,8 +267,10 @@ Status bind_gpus(TaskContext& task, Binding& binding) {
   return keep_gpus(task, unused);
 }
 
-// This task's index among the tasks of the node that would get the very same CPUs, and the number of those tasks.
-std::pair<std::size_t, std::size_t> index_among_equals(const TaskContext& task, const CpuSet& cpus) {
+// This task's index among the tasks of the node that would get the very same CPUs, and the number
+// of those tasks.
+std::pair<std::size_t, std::size_t> index_among_equals(const TaskContext& task,
+                                                       const CpuSet& cpus) {
   const Topology& topology = task.machine.topology;
   const auto& masks = task.machine.task_cpus;
   std::size_t before = 0, count = 0;
@@ -265,15 +294,17 @@ Status bind_cpus(const TaskContext& task, Binding& binding) {
   const Gpu* gpu = topology.gpu_named(task.gpu);
   const CpuSet near = gpu == nullptr ? CpuSet() : topology.cpus_near(*gpu);
   if (near.empty()) {
-    add_note(binding, "cpus=gpu: the CPUs near GPU " + printable(task.gpu) +
-                          " are not known on this machine: the task keeps its CPUs");
+    add_note(binding, formatted("cpus=gpu: the CPUs near GPU {} are not known on this machine: the "
+                                "task keeps its CPUs",
+                                printable(task.gpu)));
     return Ok{};
   }
   const CpuSet allowed = intersection(near, task.machine.cpus);
   if (allowed.empty()) {
-    add_note(binding, "cpus=gpu: CPUs " + cpu_list_text(near) + " are near GPU " + printable(task.gpu) +
-                          ", but this task may use " + cpu_list_text(task.machine.cpus) +
-                          " only: the task keeps its CPUs; see gpus=closest");
+    add_note(binding,
+             formatted("cpus=gpu: CPUs {} are near GPU {}, but this task may use {} only: the task "
+                       "keeps its CPUs; see gpus=closest",
+                       cpu_list_text(near), printable(task.gpu), cpu_list_text(task.machine.cpus)));
     return Ok{};
   }
   const auto [index, count] = index_among_equals(task, allowed);
@@ -282,12 +313,14 @@ Status bind_cpus(const TaskContext& task, Binding& binding) {
   return Ok{};
 }
 
-void bind_threads(const EnvMap& environment, const Layout& layout, const LaunchOptions& options, Binding& binding) {
+void bind_threads(const EnvMap& environment, const Layout& layout, const LaunchOptions& options,
+                  Binding& binding) {
   if (options.omp.kind == OmpRule::Kind::kKeep) return;
   if (environment.has("OMP_NUM_THREADS") && !options.override_user) return;
   std::string threads;
   if (options.omp.kind == OmpRule::Kind::kNumber) threads = std::to_string(options.omp.number);
-  if (options.omp.kind == OmpRule::Kind::kCpus) threads = environment.get("SLURM_CPUS_PER_TASK").value_or("1");
+  if (options.omp.kind == OmpRule::Kind::kCpus)
+    threads = environment.get("SLURM_CPUS_PER_TASK").value_or("1");
   if (options.omp.kind == OmpRule::Kind::kTorchrun && layout.local_world_size > 1) threads = "1";
   if (!threads.empty()) binding.variables.emplace_back("OMP_NUM_THREADS", threads);
 }
@@ -295,17 +328,21 @@ void bind_threads(const EnvMap& environment, const Layout& layout, const LaunchO
 }  // namespace
 
 bool needs_machine(const LaunchOptions& options) {
-  return options.cpus == CpuRule::kGpu || (options.gpus != GpuRule::kAuto && options.gpus != GpuRule::kNone);
+  return options.cpus == CpuRule::kGpu ||
+         (options.gpus != GpuRule::kAuto && options.gpus != GpuRule::kNone);
 }
 
-bool notes_need_machine(const EnvMap& environment, const Layout& layout, const LaunchOptions& options) {
-  if (options.gpus != GpuRule::kAuto || layout.rank != 0 || layout.local_world_size == 1) return false;
+bool notes_need_machine(const EnvMap& environment, const Layout& layout,
+                        const LaunchOptions& options) {
+  if (options.gpus != GpuRule::kAuto || layout.rank != 0 || layout.local_world_size == 1)
+    return false;
   const auto visible = visible_gpus(environment, layout, {});
-  return visible && !visible->names.empty() && static_cast<int>(visible->names.size()) < visible->on_node;
+  return visible && !visible->names.empty() &&
+         static_cast<int>(visible->names.size()) < visible->on_node;
 }
 
-Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const LaunchOptions& options,
-                           const Machine& machine) {
+Result<Binding> binding_of(const EnvMap& environment, const Layout& layout,
+                           const LaunchOptions& options, const Machine& machine) {
   Binding binding;
   if (options.gpus != GpuRule::kNone || options.cpus != CpuRule::kKeep) {
     auto visible = visible_gpus(environment, layout, machine.topology);

@@ -10,15 +10,17 @@
 namespace torchbridge {
 namespace {
 
-// Distance first, then the lower GPUs, then ranks and GPUs in the same order: the sum of squares is least where both
-// agree. The weights leave room for kMaxGpus of each.
+// Distance first, then the lower GPUs, then ranks and GPUs in the same order: the sum of squares is
+// least where both agree. The weights leave room for kMaxGpus of each.
 std::int64_t cost(int distance, std::size_t task, std::size_t gpu) {
-  constexpr std::int64_t kGpuWeight = std::int64_t{1} << 24, kDistanceWeight = std::int64_t{1} << 41;
+  constexpr std::int64_t kGpuWeight = std::int64_t{1} << 24,
+                         kDistanceWeight = std::int64_t{1} << 41;
   const auto at = static_cast<std::int64_t>(gpu), shift = at - static_cast<std::int64_t>(task);
   return distance * kDistanceWeight + at * kGpuWeight + shift * shift;
 }
 
-// The mask of one entry of SLURM_CPU_BIND_LIST; an entry that is none is no error here, only unknown.
+// The mask of one entry of SLURM_CPU_BIND_LIST; an entry that is none is no error here, only
+// unknown.
 std::optional<CpuSet> bound_cpus(std::string_view type, std::string_view entry) {
   if (type.starts_with("mask_cpu")) {
     auto mask = parse_cpu_mask(entry);
@@ -43,7 +45,8 @@ std::vector<CpuSet> listed_cpus(std::string_view type, std::string_view list, st
 
 }  // namespace
 
-// The Hungarian method with potentials, one task after the other; rows and columns count from 1, 0 is "none".
+// The Hungarian method with potentials, one task after the other; rows and columns count from 1, 0
+// is "none".
 std::vector<std::size_t> closest_gpus(const std::vector<std::vector<int>>& distances) {
   constexpr std::int64_t kInfinite = std::numeric_limits<std::int64_t>::max();
   const std::size_t tasks = distances.size(), gpus = tasks == 0 ? 0 : distances.front().size();
@@ -61,8 +64,8 @@ std::vector<std::size_t> closest_gpus(const std::vector<std::vector<int>>& dista
       std::size_t next = 0;
       for (std::size_t gpu = 1; gpu <= gpus; ++gpu) {
         if (reached[gpu]) continue;
-        const std::int64_t reduced =
-            cost(distances[row - 1][gpu - 1], row - 1, gpu - 1) - task_potential[row] - gpu_potential[gpu];
+        const std::int64_t reduced = cost(distances[row - 1][gpu - 1], row - 1, gpu - 1) -
+                                     task_potential[row] - gpu_potential[gpu];
         if (reduced < slack[gpu]) slack[gpu] = reduced, way[gpu] = at;
         if (slack[gpu] < least) least = slack[gpu], next = gpu;
       }
@@ -83,14 +86,17 @@ std::vector<std::size_t> closest_gpus(const std::vector<std::vector<int>>& dista
   return gpu_of;
 }
 
-std::vector<CpuSet> slurm_task_cpus(const EnvMap& environment, const Layout& layout, const CpuSet& own) {
+std::vector<CpuSet> slurm_task_cpus(const EnvMap& environment, const Layout& layout,
+                                    const CpuSet& own) {
   const auto tasks = static_cast<std::size_t>(layout.local_world_size);
   if (own.empty()) return {};
   const auto type = environment.get("SLURM_CPU_BIND_TYPE").value_or("");
   if (type.empty() || type == "none") return std::vector<CpuSet>(tasks, own);
   auto listed = listed_cpus(type, environment.get("SLURM_CPU_BIND_LIST").value_or(""), tasks);
   // The kernel takes CPUs off a mask that the job does not have, and adds none.
-  if (!listed.empty() && intersection(listed[static_cast<std::size_t>(layout.local_rank)], own) != own) return {};
+  if (!listed.empty() &&
+      intersection(listed[static_cast<std::size_t>(layout.local_rank)], own) != own)
+    return {};
   return listed;
 }
 

@@ -6,6 +6,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/hostlist.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge {
 namespace {
@@ -23,14 +24,17 @@ Result<CpuSet> parse_cpu_list(std::string_view text) {
   if (text.empty()) return CpuSet();
   auto cpus = parse_number_list(text, kMaxCpu);
   if (!cpus)
-    return Error{"'" + printable(text) + "': expected CPU numbers such as 0-3,8, at most " + std::to_string(kMaxCpu)};
+    return Error{formatted("'{}': expected CPU numbers such as 0-3,8, at most {}", printable(text),
+                           kMaxCpu)};
   std::sort(cpus->begin(), cpus->end());
   cpus->erase(std::unique(cpus->begin(), cpus->end()), cpus->end());
   return std::move(*cpus);
 }
 
 Result<CpuSet> parse_cpu_mask(std::string_view text) {
-  const auto wrong = [&] { return Error{"'" + printable(text) + "': expected a CPU mask such as 0xf0"}; };
+  const auto wrong = [&] {
+    return Error{formatted("'{}': expected a CPU mask such as 0xf0", printable(text))};
+  };
   const auto digits = text.substr(text.starts_with("0x") ? 2 : 0);
   if (digits.empty() || digits.size() > (kMaxCpu + 1) / 4) return wrong();
   CpuSet cpus;
@@ -58,24 +62,28 @@ std::string cpu_list_text(const CpuSet& cpus) {
 
 CpuSet intersection(const CpuSet& left, const CpuSet& right) {
   CpuSet common;
-  std::set_intersection(left.begin(), left.end(), right.begin(), right.end(), std::back_inserter(common));
+  std::set_intersection(left.begin(), left.end(), right.begin(), right.end(),
+                        std::back_inserter(common));
   return common;
 }
 
-CpuSet part_of(const CpuSet& cpus, const std::vector<CpuSet>& cores, std::size_t index, std::size_t count) {
+CpuSet part_of(const CpuSet& cpus, const std::vector<CpuSet>& cores, std::size_t index,
+               std::size_t count) {
   std::vector<CpuSet> usable;
   CpuSet alone = cpus;
   for (const CpuSet& core : cores) {
     CpuSet threads = intersection(core, cpus);
     if (threads.empty()) continue;
-    std::erase_if(alone, [&](int cpu) { return std::binary_search(threads.begin(), threads.end(), cpu); });
+    std::erase_if(alone,
+                  [&](int cpu) { return std::binary_search(threads.begin(), threads.end(), cpu); });
     usable.push_back(std::move(threads));
   }
   for (const int cpu : alone) usable.push_back({cpu});
   if (usable.size() < count) return cpus;
   std::sort(usable.begin(), usable.end());
   CpuSet part;
-  for (std::size_t core = index * usable.size() / count; core < (index + 1) * usable.size() / count; ++core) {
+  for (std::size_t core = index * usable.size() / count; core < (index + 1) * usable.size() / count;
+       ++core) {
     part.insert(part.end(), usable[core].begin(), usable[core].end());
   }
   std::sort(part.begin(), part.end());

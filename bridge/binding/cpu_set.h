@@ -26,9 +26,10 @@ std::string cpu_list_text(const CpuSet& cpus);
 
 CpuSet intersection(const CpuSet& left, const CpuSet& right);
 
-// Part `index` of `count` about equal parts of the CPUs, none of which divides a core; all of the CPUs where there are
-// fewer cores than parts. `cores` are the hardware threads that share one each; a CPU in none of them is a core of its
-// own. REQUIRES: index < count.
-CpuSet part_of(const CpuSet& cpus, const std::vector<CpuSet>& cores, std::size_t index, std::size_t count);
+// Part `index` of `count` about equal parts of the CPUs, none of which divides a core; all of the
+// CPUs where there are fewer cores than parts. `cores` are the hardware threads that share one
+// each; a CPU in none of them is a core of its own. REQUIRES: index < count.
+CpuSet part_of(const CpuSet& cpus, const std::vector<CpuSet>& cores, std::size_t index,
+               std::size_t count);
 
 }  // namespace torchbridge

@@ -10,8 +10,9 @@ namespace torchbridge {
 // Read by bridge/host; an empty one is a machine of which nothing is known.
 struct Machine {
   Topology topology;
-  CpuSet cpus;                    // that this task may run on; empty: not known
-  std::vector<CpuSet> task_cpus;  // of each task on this node, by local rank; empty: not known (slurm_task_cpus)
+  CpuSet cpus;  // that this task may run on; empty: not known
+  // Of each task on this node, by local rank; empty: not known (slurm_task_cpus).
+  std::vector<CpuSet> task_cpus;
 };
 
 }  // namespace torchbridge

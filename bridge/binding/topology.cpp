@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
 
 namespace torchbridge {
@@ -20,7 +21,8 @@ constexpr int kMaxMinor = (1 << 20) - 1;
 std::optional<unsigned> parse_hex(std::string_view text, unsigned high) {
   unsigned number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
-  if (error != std::errc() || end != text.data() + text.size() || number > high) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || number > high)
+    return std::nullopt;
   return number;
 }
 
@@ -32,17 +34,10 @@ std::string hex(unsigned number, std::size_t width) {
   return text;
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\n";
-  const auto first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
 Status read_driver_line(std::string_view name, std::string_view value, DriverRecord& record) {
   if (name == "Device Minor") {
     const auto minor = parse_integer(value, 0, kMaxMinor);
-    if (!minor) return Error{"Device Minor '" + printable(value) + "': expected a number"};
+    if (!minor) return Error{formatted("Device Minor '{}': expected a number", printable(value))};
     record.minor = static_cast<int>(*minor);
   }
   // Before its first use a GPU is called GPU-????????-????-...
@@ -64,7 +59,7 @@ Result<PciAddress> parse_pci_address(std::string_view text) {
   const auto device = parse_hex(take_until(rest, '.'), 0x1f);
   const auto function = parse_hex(rest, 7);
   if (domain && bus && device && function) return PciAddress{*domain, *bus, *device, *function};
-  return Error{"'" + printable(text) + "': expected a PCI address such as 0000:07:00.0"};
+  return Error{formatted("'{}': expected a PCI address such as 0000:07:00.0", printable(text))};
 }
 
 std::vector<const Gpu*> Topology::usable_gpus() const {
@@ -78,7 +73,9 @@ std::vector<const Gpu*> Topology::usable_gpus() const {
 const Gpu* Topology::gpu_named(std::string_view name) const {
   const auto usable = usable_gpus();
   if (const auto index = parse_integer(name, 0, INT32_MAX)) {
-    return static_cast<std::size_t>(*index) < usable.size() ? usable[static_cast<std::size_t>(*index)] : nullptr;
+    return static_cast<std::size_t>(*index) < usable.size()
+               ? usable[static_cast<std::size_t>(*index)]
+               : nullptr;
   }
   if (name.starts_with("MIG-GPU-")) {
     name.remove_prefix(4);
@@ -95,7 +92,8 @@ const Gpu* Topology::gpu_named(std::string_view name) const {
 }
 
 const NumaNode* Topology::node(int id) const {
-  const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const NumaNode& n) { return n.id == id; });
+  const auto found =
+      std::find_if(nodes.begin(), nodes.end(), [&](const NumaNode& n) { return n.id == id; });
   return found == nodes.end() ? nullptr : &*found;
 }
 
@@ -109,7 +107,9 @@ int Topology::distance(const CpuSet& cpus, const Gpu& gpu) const {
   int nearest = kMaxDistance;
   for (const NumaNode& from : nodes) {
     if (intersection(cpus, from.cpus).empty()) continue;
-    const int known = index < from.distances.size() ? from.distances[index] : &from == target ? kLocal : kRemote;
+    const int known = index < from.distances.size() ? from.distances[index]
+                      : &from == target             ? kLocal
+                                                    : kRemote;
     nearest = std::min(nearest, known);
   }
   return nearest;
@@ -135,7 +135,8 @@ Result<std::vector<int>> parse_distances(std::string_view text) {
   for (std::string_view rest = trimmed(text); !rest.empty(); rest = trimmed(rest)) {
     const auto number = take_until(rest, ' ');
     const auto distance = parse_integer(number, 0, kMaxDistance);
-    if (!distance) return Error{"'" + printable(text) + "': expected distances such as 10 20"};
+    if (!distance)
+      return Error{formatted("'{}': expected distances such as 10 20", printable(text))};
     distances.push_back(static_cast<int>(*distance));
   }
   return distances;

@@ -1,4 +1,5 @@
-// The GPUs, NUMA nodes and cores of one machine as a value, and which of them are close to each other.
+// The GPUs, NUMA nodes and cores of one machine as a value, and which of them are close to each
+// other.
 #pragma once
 
 #include <compare>
@@ -34,32 +35,35 @@ struct Gpu {
 
 struct NumaNode {
   int id = 0;
-  CpuSet cpus;                 // empty for a node that is memory only
-  std::vector<int> distances;  // to each of Topology::nodes, 10 being the node itself; empty: not known
+  CpuSet cpus;  // empty for a node that is memory only
+  // To each of Topology::nodes, 10 being the node itself; empty: not known.
+  std::vector<int> distances;
 };
 
 struct Topology {
   std::vector<Gpu> gpus;        // ascending by address
   std::vector<NumaNode> nodes;  // ascending by id
-  std::vector<CpuSet> cores;    // hardware threads that share a core; empty: each CPU is a core of its own
+  // Hardware threads that share a core; empty: each CPU is a core of its own.
+  std::vector<CpuSet> cores;
   // Empty: not known, or not asked for (read_cpu_groups).
   std::vector<CpuSet> sockets;  // CPUs of one socket
   std::vector<CpuSet> caches;   // CPUs that share a cache of the last level
 
-  // The GPUs that CUDA counts in a process that may use these GPUs and has no CUDA_VISIBLE_DEVICES, with
-  // CUDA_DEVICE_ORDER=PCI_BUS_ID.
+  // The GPUs that CUDA counts in a process that may use these GPUs and has no CUDA_VISIBLE_DEVICES,
+  // with CUDA_DEVICE_ORDER=PCI_BUS_ID.
   std::vector<const Gpu*> usable_gpus() const;
 
-  // The GPU that a name in CUDA_VISIBLE_DEVICES means: an index, a UUID or an unambiguous beginning of one, or a MIG
-  // device that names its GPU ("MIG-GPU-.../1/0"). Null where it is not known, as for "MIG-<uuid>".
+  // The GPU that a name in CUDA_VISIBLE_DEVICES means: an index, a UUID or an unambiguous beginning
+  // of one, or a MIG device that names its GPU ("MIG-GPU-.../1/0"). Null where it is not known, as
+  // for "MIG-<uuid>".
   const Gpu* gpu_named(std::string_view name) const;
 
-  // From the nearest of the CPUs to the GPU, in the kernel's units: 10 is local. 10 as well where it is not
-  // known, so that all GPUs are equal.
+  // From the nearest of the CPUs to the GPU, in the kernel's units: 10 is local. 10 as well where
+  // it is not known, so that all GPUs are equal.
   int distance(const CpuSet& cpus, const Gpu& gpu) const;
 
-  // The CPUs of the GPU's NUMA node, or those that the kernel calls local to it; empty where they are not
-  // known.
+  // The CPUs of the GPU's NUMA node, or those that the kernel calls local to it; empty where they
+  // are not known.
   const CpuSet& cpus_near(const Gpu& gpu) const;
 
  private:

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "bridge/base/message_text.h"
+#include "bridge/base/take_until.h"
+
 namespace torchbridge {
 namespace {
 
@@ -11,11 +14,16 @@ std::vector<std::string> numbers_below(std::size_t count) {
   return names;
 }
 
+// CUDA takes blanks around a name: "0, 1".
 // The values that Slurm sets for a job without GPUs; NoDevFiles is from old versions.
-bool means_none(std::string_view text) { return text.empty() || text == "-1" || text == "NoDevFiles"; }
+bool means_none(std::string_view text) {
+  return text.empty() || text == "-1" || text == "NoDevFiles";
+}
 
 Status check_names(std::string_view text, const std::vector<std::string>& names) {
-  const auto wrong = [&](const char* why) { return Error{"CUDA_VISIBLE_DEVICES='" + printable(text) + "': " + why}; };
+  const auto wrong = [&](const char* why) {
+    return Error{formatted("CUDA_VISIBLE_DEVICES='{}': {}", printable(text), why)};
+  };
   if (names.size() > static_cast<std::size_t>(kMaxGpus)) return wrong("more GPUs than a node has");
   auto sorted = names;
   std::sort(sorted.begin(), sorted.end());
@@ -26,20 +34,26 @@ Status check_names(std::string_view text, const std::vector<std::string>& names)
 }
 
 VisibleGpus::Kind kind_of(int visible, int tasks, int on_node) {
-  if (on_node == 0) return visible == 1 && tasks > 1 ? VisibleGpus::Kind::kOwn : VisibleGpus::Kind::kShared;
+  if (on_node == 0)
+    return visible == 1 && tasks > 1 ? VisibleGpus::Kind::kOwn : VisibleGpus::Kind::kShared;
   if (visible == on_node) return VisibleGpus::Kind::kShared;
   return visible * tasks <= on_node ? VisibleGpus::Kind::kOwn : VisibleGpus::Kind::kUnclear;
 }
 
-// The names that `all` gives this task, if each task is given as many, in the order of the local ranks.
-bool holds_own(const std::vector<std::string>& all, const VisibleGpus& visible, const Layout& layout) {
+// The names that `all` gives this task, if each task is given as many, in the order of the local
+// ranks.
+bool holds_own(const std::vector<std::string>& all, const VisibleGpus& visible,
+               const Layout& layout) {
   const std::size_t first = static_cast<std::size_t>(layout.local_rank) * visible.names.size();
   return all.size() >= first + visible.names.size() &&
-         std::equal(visible.names.begin(), visible.names.end(), all.begin() + static_cast<std::ptrdiff_t>(first));
+         std::equal(visible.names.begin(), visible.names.end(),
+                    all.begin() + static_cast<std::ptrdiff_t>(first));
 }
 
-// The machine's usable GPUs, named in the format of the task's own names; empty where their UUIDs are not known.
-std::vector<std::string> machine_names(const Topology& topology, const std::vector<std::string>& like) {
+// The machine's usable GPUs, named in the format of the task's own names; empty where their UUIDs
+// are not known.
+std::vector<std::string> machine_names(const Topology& topology,
+                                       const std::vector<std::string>& like) {
   const auto usable = topology.usable_gpus();
   if (like.empty() || are_indices(like)) return numbers_below(usable.size());
   std::vector<std::string> names;
@@ -53,10 +67,9 @@ std::vector<std::string> machine_names(const Topology& topology, const std::vect
   return known ? names : std::vector<std::string>();
 }
 
-std::string count_of(std::size_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
-
 // A task's single GPU stays the one that LOCAL_RANK indexes, as with --gpu-bind=map_gpu.
-void keep_own_index(std::vector<std::string>& names, const VisibleGpus& visible, const Layout& layout) {
+void keep_own_index(std::vector<std::string>& names, const VisibleGpus& visible,
+                    const Layout& layout) {
   if (visible.names.size() != 1) return;
   const auto own = std::find(names.begin(), names.end(), visible.names.front());
   if (own != names.end()) std::iter_swap(own, names.begin() + layout.local_rank);
@@ -66,18 +79,8 @@ void keep_own_index(std::vector<std::string>& names, const VisibleGpus& visible,
 
 std::vector<std::string> split_names(std::string_view text) {
   std::vector<std::string> names;
-  for (;;) {
-    const auto comma = text.find(',');
-    names.emplace_back(text.substr(0, comma));
-    if (comma == std::string_view::npos) return names;
-    text.remove_prefix(comma + 1);
-  }
-}
-
-std::string joined_names(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "" : ",") + name;
-  return text;
+  for (const std::string_view name : split_at(text, ',')) names.emplace_back(trimmed(name, " \t"));
+  return names;
 }
 
 bool are_indices(const std::vector<std::string>& names) {
@@ -85,7 +88,8 @@ bool are_indices(const std::vector<std::string>& names) {
                      [](const auto& name) { return parse_integer(name, 0, kMaxGpus).has_value(); });
 }
 
-Result<VisibleGpus> visible_gpus(const EnvMap& environment, const Layout& layout, const Topology& topology) {
+Result<VisibleGpus> visible_gpus(const EnvMap& environment, const Layout& layout,
+                                 const Topology& topology) {
   VisibleGpus visible;
   const auto on_node = environment.integer("SLURM_GPUS_ON_NODE", 0, kMaxGpus);
   if (!on_node) return on_node.error();
@@ -107,15 +111,18 @@ Result<VisibleGpus> visible_gpus(const EnvMap& environment, const Layout& layout
   return visible;
 }
 
-Result<std::vector<std::string>> step_gpus(const VisibleGpus& visible, const EnvMap& environment, const Layout& layout,
-                                           const Topology& topology) {
+Result<std::vector<std::string>> step_gpus(const VisibleGpus& visible, const EnvMap& environment,
+                                           const Layout& layout, const Topology& topology) {
   const auto usable = topology.usable_gpus().size();
   const auto wanted = static_cast<std::size_t>(visible.on_node);
   const std::string advice =
-      ": ask for them with --gpus-per-node or --gres instead of --gpus-per-task, or give gpus=virtual";
+      ": ask for them with --gpus-per-node or --gres instead of --gpus-per-task, or give "
+      "gpus=virtual";
   if (usable > 0 && usable < wanted) {
-    return Error{"this task may open " + count_of(usable) + " of the " + std::to_string(wanted) +
-                 " that the step has on this node: the others are hidden from it" + advice};
+    return Error{
+        formatted("this task may open {} of the {} that the step has on this node: the others are "
+                  "hidden from it{}",
+                  counted(static_cast<std::int64_t>(usable), "GPU"), wanted, advice)};
   }
   if (usable == wanted && usable > 0) {
     auto names = machine_names(topology, visible.names);
@@ -130,11 +137,13 @@ Result<std::vector<std::string>> step_gpus(const VisibleGpus& visible, const Env
   const auto tasks = static_cast<std::size_t>(layout.local_world_size);
   for (auto& names : candidates) {
     if (names.size() < std::max(wanted, tasks) || !holds_own(names, visible, layout)) continue;
-    names.resize(std::min(names.size(), tasks * visible.names.size()));  // no task can confirm the rest
+    // No task can confirm the rest.
+    names.resize(std::min(names.size(), tasks * visible.names.size()));
     return std::move(names);
   }
-  return Error{"this task sees GPU " + printable(joined_names(visible.names)) +
-               ", and the other GPUs of the step on this node are not known" + advice};
+  return Error{formatted(
+      "this task sees GPU {}, and the other GPUs of the step on this node are not known{}",
+      printable(joined(visible.names, ",")), advice)};
 }
 
 }  // namespace torchbridge

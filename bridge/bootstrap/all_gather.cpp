@@ -15,6 +15,10 @@
 
 #include "bridge/base/constant_time.h"
 #include "bridge/base/env_map.h"
+#include "bridge/base/hex_text.h"
+#include "bridge/base/hmac_sha256.h"
+#include "bridge/base/message_text.h"
+#include "bridge/base/random_number.h"
 #include "bridge/bootstrap/descriptor_limit.h"
 #include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/bootstrap/packed_values.h"
@@ -29,24 +33,27 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kMaxHeader = 128;
+constexpr std::size_t kMaxHeader = 256;
 constexpr std::size_t kMaxValue = 1024;  // of one rank, with its lengths
 constexpr int kCallsAtOnce = 64;         // that have not connected yet
-// The other hosts are tried one after the other, so that a large job does not connect to all its nodes when the first
-// host suffices.
+// The other hosts are tried one after the other, so that a large job does not connect to all its
+// nodes when the first host suffices.
 constexpr microseconds kFirstOther{5000}, kNextOther{1000};
 constexpr microseconds kFirstPause{2000}, kLongestPause{2'000'000};
-constexpr microseconds kFirstPauseOnNode{200}, kLongestPauseOnNode{20'000};  // no other node is loaded by these
+// No other node is loaded by these.
+constexpr microseconds kFirstPauseOnNode{200}, kLongestPauseOnNode{20'000};
 constexpr milliseconds kConnectLimit{3000}, kAcknowledgeLimit{1000};
-// Callers that have sent nothing yet that is of this job, beside one for each rank, as all nodes may call at once: of
-// more the oldest is closed, and when another calls, each that has had this time.
+// Callers that have sent nothing yet that is of this job, beside one for each rank, as all nodes
+// may call at once: of more the oldest is closed, and when another calls, each that has had this
+// time.
 constexpr std::size_t kMostStrangers = 256;
 constexpr milliseconds kStrangerLimit{5000};
 constexpr const char* kNoAnswer = "the program that listens there does not belong to this job";
-constexpr milliseconds kGrace{1000};  // at the timeout a listener sends who is missing: time for that message
+constexpr milliseconds kGrace{
+    1000};  // at the timeout a listener sends who is missing: time for that message
 
-// "torchbridge KIND LENGTH HEAD PROOF\nBODY". HEAD is a proof of the kind and the length, so that no body of a stranger
-// is kept; PROOF is one of all.
+// "torchbridge KIND LENGTH HEAD PROOF\nBODY". HEAD is a proof of the kind and the length, so that
+// no body of a stranger is kept; PROOF is one of all.
 struct BootstrapMessage {
   std::string kind, body;
 };
@@ -54,28 +61,32 @@ struct BootstrapMessage {
 class MessageFormat {
  public:
   explicit MessageFormat(const BootstrapGroup& group)
-      : secret_(group.secret), job_(group.job), longest_(kMaxValue * static_cast<std::size_t>(group.size)) {}
+      : secret_(group.secret),
+        job_(group.job),
+        longest_(kMaxValue * static_cast<std::size_t>(group.size)) {}
 
   std::string encoded(const std::string& kind, const std::string& body) const {
     const std::string length = std::to_string(body.size());
-    return "torchbridge " + kind + " " + length + " " + proof("head " + kind, length) + " " + proof(kind, body) + "\n" +
-           body;
+    return "torchbridge " + kind + " " + length + " " + proof("head " + kind, length) + " " +
+           proof(kind, body) + "\n" + body;
   }
 
-  // Takes the first message from `received`; its kind is empty while the message is not complete. Nothing where the
-  // bytes are no message of this job.
+  // Takes the first message from `received`; its kind is empty while the message is not complete.
+  // Nothing where the bytes are no message of this job.
   std::optional<BootstrapMessage> read(std::string& received) const {
     const auto newline = received.find('\n');
     if (newline == received.npos)
       return received.size() > kMaxHeader ? std::nullopt : std::optional(BootstrapMessage{});
     if (newline > kMaxHeader) return std::nullopt;
     const std::string header = received.substr(0, newline);
-    char kind[16], length[24], head[24], tag[24];
-    if (std::sscanf(header.c_str(), "torchbridge %15s %23s %23s %23s", kind, length, head, tag) != 4) {
+    char kind[16], length[24], head[80], tag[80];
+    if (std::sscanf(header.c_str(), "torchbridge %15s %23s %79s %79s", kind, length, head, tag) !=
+        4) {
       return std::nullopt;
     }
     const auto size = parse_integer(length, 0, static_cast<std::int64_t>(longest_));
-    if (!size || !is_equal_in_constant_time(head, proof("head " + std::string(kind), length))) return std::nullopt;
+    if (!size || !is_equal_in_constant_time(head, proof("head " + std::string(kind), length)))
+      return std::nullopt;
     if (received.size() - newline - 1 < static_cast<std::size_t>(*size)) return BootstrapMessage{};
     BootstrapMessage message{kind, received.substr(newline + 1, *size)};
     if (!is_equal_in_constant_time(tag, proof(message.kind, message.body))) return std::nullopt;
@@ -87,18 +98,16 @@ class MessageFormat {
 
  private:
   std::string proof(const std::string& kind, const std::string& body) const {
-    char text[17];
-    const auto proof = siphash(secret_, job_ + "\n" + kind + "\n" + body);
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(proof));
-    return text;
+    return hex_of(hmac_sha256(secret_, job_ + "\n" + kind + "\n" + body));
   }
 
-  SipKey secret_;
+  std::string secret_;
   std::string job_;
   std::size_t longest_;
 };
 
-// Appends what has arrived. False when the other end closed the connection, or sent more than any message holds.
+// Appends what has arrived. False when the other end closed the connection, or sent more than any
+// message holds.
 bool receive(const Socket& socket, std::string& received, std::size_t longest) {
   char bytes[16 * 1024];
   while (received.size() <= longest) {
@@ -115,7 +124,8 @@ bool receive(const Socket& socket, std::string& received, std::size_t longest) {
 bool send_all(const Socket& socket, std::string_view text) {
   const auto deadline = Clock::now() + kGrace;
   while (!text.empty()) {
-    const ssize_t size = send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t size =
+        send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (size > 0) {
       text.remove_prefix(static_cast<std::size_t>(size));
     } else if (size < 0 && errno == EAGAIN) {
@@ -148,7 +158,8 @@ struct Call {
   microseconds pause = kFirstPause, longest_pause = kLongestPause;
   std::size_t port = 0;  // index of the one that is tried next, or that is in use
   State state = State::kIdle;
-  Clock::time_point give_up_at{};  // of kConnecting and kConnected: then another program listens there
+  // Of kConnecting and kConnected: then another program listens there.
+  Clock::time_point give_up_at{};
   Socket socket{};
   std::string received{};
   std::string reason{};  // of the last failure
@@ -160,7 +171,8 @@ struct Call {
 
 class Gatherer {
  public:
-  Gatherer(const BootstrapGroup& group, const std::string& value, milliseconds timeout, const Reduce& reduce)
+  Gatherer(const BootstrapGroup& group, const std::string& value, milliseconds timeout,
+           const Reduce& reduce)
       : group_(group),
         timeout_(timeout),
         reduce_(reduce),
@@ -231,7 +243,9 @@ class Gatherer {
       pause = std::min(2 * pause, kLongestPauseOnNode);
       listener = listen_on_name(node_name_);
     }
-    if (!listener) return Error{"cannot listen for the other ranks of this node: " + listener.error().message};
+    if (!listener)
+      return Error{formatted("cannot listen for the other ranks of this node: {}",
+                             listener.error().message)};
     node_listener_ = std::move(*listener);
     watch(node_listener_.descriptor(), EPOLLIN);
     return Ok{};
@@ -258,30 +272,34 @@ class Gatherer {
   }
 
   const Call* answered() const {
-    const auto call =
-        std::find_if(calls_.begin(), calls_.end(), [](const Call& c) { return c.state == Call::State::kAnswered; });
+    const auto call = std::find_if(calls_.begin(), calls_.end(),
+                                   [](const Call& c) { return c.state == Call::State::kAnswered; });
     return call == calls_.end() ? nullptr : &*call;
   }
 
-  // A node's first rank forwards the listener's last message to the other ranks, which therefore wait longer.
+  // A node's first rank forwards the listener's last message to the other ranks, which therefore
+  // wait longer.
   Clock::time_point deadline() const {
     const auto grace = is_first_of_node() ? kGrace : 2 * kGrace;
     return start_ + timeout_ + (answered() != nullptr ? grace : milliseconds(0));
   }
 
-  bool node_is_complete() const { return static_cast<int>(ranks_here_.size()) == group_.local_size; }
+  bool node_is_complete() const {
+    return static_cast<int>(ranks_here_.size()) == group_.local_size;
+  }
 
   Clock::time_point connect_deadline() const {
     const bool waits = is_first_of_node() && !is_one_node() && !has_contact_ && node_is_complete();
     return waits ? complete_since_ + group_.connect_timeout : Clock::time_point::max();
   }
 
-  // An answer of a first host makes all other calls superfluous. A node among the other hosts may itself be waiting
-  // for a first host.
+  // An answer of a first host makes all other calls superfluous. A node among the other hosts may
+  // itself be waiting for a first host.
   bool superfluous(const Call& call) const {
     const Call* best = nullptr;
     for (const Call& other : calls_) {
-      if (other.state == Call::State::kAnswered && (best == nullptr || other.is_first_host)) best = &other;
+      if (other.state == Call::State::kAnswered && (best == nullptr || other.is_first_host))
+        best = &other;
     }
     return best != nullptr && &call != best && (best->is_first_host || !call.is_first_host);
   }
@@ -333,7 +351,8 @@ class Gatherer {
       return;
     }
     call.port = 0;
-    call.due = now + call.pause / 2 + microseconds(static_cast<std::int64_t>(random_() % (call.pause.count() / 2 + 1)));
+    call.due = now + call.pause / 2 +
+               microseconds(static_cast<std::int64_t>(random_() % (call.pause.count() / 2 + 1)));
     call.pause = std::min(2 * call.pause, call.longest_pause);
   }
 
@@ -367,7 +386,8 @@ class Gatherer {
     constexpr int kEvents = 1024;
     epoll_event events[kEvents];
     const auto left = std::max(std::chrono::ceil<milliseconds>(next(now) - now), milliseconds(0));
-    const int count = epoll_wait(events_.descriptor(), events, kEvents, static_cast<int>(left.count()));
+    const int count =
+        epoll_wait(events_.descriptor(), events, kEvents, static_cast<int>(left.count()));
     const auto later = Clock::now();
     for (int i = 0; i < count && !outcome_; ++i) {
       const int descriptor = events[i].data.fd;
@@ -386,18 +406,25 @@ class Gatherer {
     for (Call& call : calls_) {
       if (call.is_unanswered() && later >= call.give_up_at) {
         const bool is_connected = call.state == Call::State::kConnected;
-        retry_later(call, later, is_connected ? kNoAnswer : cannot_connect(endpoint_of(call), ETIMEDOUT).message);
+        retry_later(
+            call, later,
+            is_connected ? kNoAnswer : cannot_connect(endpoint_of(call), ETIMEDOUT).message);
       }
       if (call.in_use() && superfluous(call)) retry_later(call, later, "");
     }
   }
 
+  // Bounded: others can connect faster than they are accepted, and the deadline is looked at in
+  // between.
   void accept_callers(const Socket& listener, bool on_this_node) {
-    while (true) {
+    constexpr int kAtOnce = 64;
+    for (int i = 0; i < kAtOnce; ++i) {
       Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket.open()) {
-        const bool has_none_left = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-        if (has_none_left && !close_strangers(0)) poll(nullptr, 0, 10);  // it stays ready: not a loop without a pause
+        const bool has_none_left =
+            errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (has_none_left && !close_strangers(0))
+          poll(nullptr, 0, 10);  // it stays ready: not a loop without a pause
         return;
       }
       if (on_this_node && !is_of_this_user(socket)) continue;
@@ -408,9 +435,12 @@ class Gatherer {
     }
   }
 
-  static bool is_stranger(const Caller& caller) { return !caller.on_this_node && caller.ranks.empty(); }
+  static bool is_stranger(const Caller& caller) {
+    return !caller.on_this_node && caller.ranks.empty();
+  }
 
-  // Closes those that have had their time, and where `most` or more are left, the oldest. False where it closed none.
+  // Closes those that have had their time, and where `most` or more are left, the oldest. False
+  // where it closed none.
   bool close_strangers(std::size_t most) {
     const auto now = Clock::now();
     auto closed = std::erase_if(callers_, [&](const auto& entry) {
@@ -438,13 +468,15 @@ class Gatherer {
       if (!message) return false;
       if (message->kind.empty()) return stays;
       const bool is_first = caller.ranks.empty();
-      if (message->kind != "values" || !accept_values(split_values(message->body), caller)) return false;
+      if (message->kind != "values" || !accept_values(split_values(message->body), caller))
+        return false;
       has_contact_ = has_contact_ || !caller.on_this_node;
       if (is_first && !send_all(caller.socket, format_.encoded("here", ""))) return false;
     }
   }
 
-  // A caller that closes its connection would not get the answer: its ranks count again when they connect again.
+  // A caller that closes its connection would not get the answer: its ranks count again when they
+  // connect again.
   void remove(std::map<int, Caller>::iterator caller) {
     for (const int rank : caller->second.ranks) {
       if (--sources_[rank] > 0) continue;
@@ -454,8 +486,8 @@ class Gatherer {
     callers_.erase(caller);
   }
 
-  // A node may connect to two addresses of this one. A rank that sends another value than before belongs to the next
-  // all-gather, and tries again when this one is over.
+  // A node may connect to two addresses of this one. A rank that sends another value than before
+  // belongs to the next all-gather, and tries again when this one is over.
   bool accept_values(const std::vector<std::string>& pairs, Caller& caller) {
     std::map<int, const std::string*> sent;
     for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
@@ -472,7 +504,8 @@ class Gatherer {
       if (!caller.on_this_node) continue;
       ranks_here_.push_back(rank);
       if (rank == group_.listening_rank && !listener_.open() && !is_one_node()) {
-        if (const auto listening = listen_for_nodes(); !listening) outcome_ = fail(listening.error().message);
+        if (const auto listening = listen_for_nodes(); !listening)
+          outcome_ = fail(listening.error().message);
       }
       if (node_is_complete()) complete_since_ = Clock::now();
       send_to_listeners(rank);
@@ -482,15 +515,18 @@ class Gatherer {
 
   // For a rank of this node that arrived after its first rank had connected to the listeners.
   void send_to_listeners(int rank) {
-    const std::string message = format_.encoded("values", join_values({std::to_string(rank), values_[rank]}));
+    const std::string message =
+        format_.encoded("values", join_values({std::to_string(rank), values_[rank]}));
     for (const Call& call : calls_) {
-      if (call.state == Call::State::kConnected || call.state == Call::State::kAnswered) send_all(call.socket, message);
+      if (call.state == Call::State::kConnected || call.state == Call::State::kAnswered)
+        send_all(call.socket, message);
     }
   }
 
   std::string own_values() const {
     std::vector<std::string> pairs;
-    for (const int rank : ranks_here_) pairs.insert(pairs.end(), {std::to_string(rank), values_[rank]});
+    for (const int rank : ranks_here_)
+      pairs.insert(pairs.end(), {std::to_string(rank), values_[rank]});
     return format_.encoded("values", join_values(pairs));
   }
 
@@ -501,7 +537,8 @@ class Gatherer {
       }
       if (!send_all(call.socket, own_values())) return retry_later(call, now, kNoAnswer);
       call.state = Call::State::kConnected;
-      call.give_up_at = now + kAcknowledgeLimit + milliseconds(group_.size);  // a busy listener takes its time
+      // A busy listener takes its time.
+      call.give_up_at = now + kAcknowledgeLimit + milliseconds(group_.size);
       watch(call.socket.descriptor(), EPOLLIN, EPOLL_CTL_MOD);
       return;
     }
@@ -527,10 +564,12 @@ class Gatherer {
     }
   }
 
-  void send_to_callers(const std::string& kind, const std::string& body, bool this_node_only = false) {
+  void send_to_callers(const std::string& kind, const std::string& body,
+                       bool this_node_only = false) {
     const std::string message = format_.encoded(kind, body);
     for (const auto& [descriptor, caller] : callers_) {
-      if (!caller.ranks.empty() && (caller.on_this_node || !this_node_only)) send_all(caller.socket, message);
+      if (!caller.ranks.empty() && (caller.on_this_node || !this_node_only))
+        send_all(caller.socket, message);
     }
   }
 
@@ -560,30 +599,34 @@ class Gatherer {
     const Call* call = answered();
     const bool has_listened = is_first_of_node() && (is_one_node() || listener_.open());
     if (has_listened)
-      return fail(group_.missing ? group_.missing(arrived_) : missing_ranks_error(arrived_, timeout_).message);
+      return fail(group_.missing ? group_.missing(arrived_)
+                                 : missing_ranks_error(arrived_, timeout_).message);
     if (!is_first_of_node()) {
-      return fail("the first rank of this node did not answer within " + seconds(timeout_) +
-                  ": does every rank run this program, and do all share one network namespace?");
+      return fail(
+          formatted("the first rank of this node did not answer within {}: does every rank run "
+                    "this program, and do all share one network namespace?",
+                    seconds(timeout_)));
     }
     if (call == nullptr) return no_answer(hosts_tried());
-    return fail(call->host + " port " + std::to_string(group_.ports[call->port]) +
-                ", the rendezvous of the nodes of this job, did not answer within " + seconds(timeout_));
+    return fail(
+        formatted("{} port {}, the rendezvous of the nodes of this job, did not answer within {}",
+                  call->host, group_.ports[call->port], seconds(timeout_)));
   }
 
   std::string hosts_tried() const {
     constexpr std::size_t kShown = 4;
-    std::string text =
-        "no other node of this job answered within " + seconds(std::min(group_.connect_timeout, timeout_));
+    std::string text = formatted("no other node of this job answered within {}",
+                                 seconds(std::min(group_.connect_timeout, timeout_)));
     for (std::size_t i = 0; i < calls_.size() && i < kShown; ++i) {
       const std::string& reason = calls_[i].reason;
-      text += (i == 0 ? " at " : ", ") + calls_[i].host + (reason.empty() ? "" : " (" + reason + ")");
+      text +=
+          (i == 0 ? " at " : ", ") + calls_[i].host + (reason.empty() ? "" : " (" + reason + ")");
     }
     return text;
   }
 
   const BootstrapGroup& group_;
-  // With a code that only who has the secret can compute.
-  const std::string node_name_ = group_.node_key + " " + std::to_string(siphash(group_.secret, group_.node_key));
+  const std::string node_name_ = name_on_node(group_);
   const milliseconds timeout_;
   const Reduce& reduce_;
   const MessageFormat format_;
@@ -600,7 +643,7 @@ class Gatherer {
   std::vector<Call> calls_;
   std::map<int, Call*> call_of_;  // by descriptor
   NameResolver resolver_;
-  std::minstd_rand random_{std::random_device{}()};
+  std::minstd_rand random_{random_number()};
   bool looking_up_ = false;
   bool has_contact_ = false;  // another node connected or answered
   std::optional<Result<Gathered>> outcome_;
@@ -608,8 +651,16 @@ class Gatherer {
 
 }  // namespace
 
-Result<Gathered> all_gather(const BootstrapGroup& group, const std::string& value, milliseconds timeout,
-                            const Reduce& reduce) {
+std::string group_secret(const std::string& token) {
+  return token.empty() ? "" : hex_of(hmac_sha256(token, "torchbridge bootstrap"));
+}
+
+std::string name_on_node(const BootstrapGroup& group) {
+  return hex_of(hmac_sha256(group.secret, group.node_key));
+}
+
+Result<Gathered> all_gather(const BootstrapGroup& group, const std::string& value,
+                            milliseconds timeout, const Reduce& reduce) {
   return Gatherer(group, value, timeout, reduce).run();
 }
 

@@ -5,7 +5,8 @@
 
 namespace torchbridge {
 
-// Raises the limit of open descriptors to the hard limit for its lifetime; the destructor restores the limit before.
+// Raises the limit of open descriptors to the hard limit for its lifetime; the destructor restores
+// the limit before.
 class RaisedDescriptorLimit {
  public:
   RaisedDescriptorLimit();

@@ -13,7 +13,8 @@ class GroupExchange : public Exchange {
   GroupExchange(BootstrapGroup group, FallbackExchange fallback)
       : group_(std::move(group)), fallback_(std::move(fallback)) {}
 
-  Result<std::vector<std::string>> all_gather(const std::string& value, milliseconds timeout) override {
+  Result<std::vector<std::string>> all_gather(const std::string& value,
+                                              milliseconds timeout) override {
     const auto deadline = Clock::now() + timeout;
     BootstrapGroup group = group_;
     group.connect_timeout = std::min(group.connect_timeout, timeout / 2);
@@ -22,7 +23,8 @@ class GroupExchange : public Exchange {
     if (gathered->unreached.empty()) return std::move(gathered->values);
     auto other = fallback_();
     if (!other) return Error{gathered->unreached + "; " + other.error().message};
-    const auto left = std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(1));
+    const auto left =
+        std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(1));
     auto found = (*other)->all_gather(value, left);
     if (!found) return Error{gathered->unreached + "; " + found.error().message};
     return found;

@@ -1,5 +1,7 @@
 #include "bridge/bootstrap/missing_ranks.h"
 
+#include "bridge/base/message_text.h"
+
 namespace torchbridge {
 
 std::string seconds(std::chrono::milliseconds time) {
@@ -16,8 +18,9 @@ Error missing_ranks_error(const std::vector<bool>& arrived, std::chrono::millise
     if (count++ < kShown) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
   if (count > kShown) ranks += ", ...";
-  return {std::to_string(count) + " of " + std::to_string(arrived.size()) + " ranks did not arrive within " +
-          seconds(timeout) + " (" + ranks + "): does every rank run this program?"};
+  return {
+      formatted("{} of {} ranks did not arrive within {} ({}): does every rank run this program?",
+                count, arrived.size(), seconds(timeout), ranks)};
 }
 
 }  // namespace torchbridge

@@ -14,7 +14,8 @@ std::vector<std::string> split_values(std::string_view text) {
   std::vector<std::string> values;
   while (!text.empty()) {
     const auto blank = text.find(' ');
-    const auto size = blank == text.npos ? std::nullopt : parse_integer(text.substr(0, blank), 0, INT32_MAX);
+    const auto size =
+        blank == text.npos ? std::nullopt : parse_integer(text.substr(0, blank), 0, INT32_MAX);
     if (!size || static_cast<std::size_t>(*size) > text.size() - blank - 1) return {};
     values.emplace_back(text.substr(blank + 1, *size));
     text.remove_prefix(blank + 1 + *size);

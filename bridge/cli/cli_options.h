@@ -17,6 +17,7 @@ struct CliOptions {
   Command command = Command::kEnv;
   std::string list;  // --torch-env
   EnvFormat format = EnvFormat::kShell;
+  bool svg = false;  // of explain
   double timeout_s = 60;
   std::vector<std::string> program;  // of exec, with its arguments; not empty then
   RunOptions run;                    // of run and launch

@@ -5,10 +5,12 @@
 #include <map>
 #include <optional>
 
+#include "bridge/base/message_text.h"
 #include "bridge/base/nearest_name.h"
 #include "bridge/cli/command_line_end.h"
 #include "bridge/cli/run_option_pages.h"
 #include "bridge/cli/run_option_table.h"
+#include "bridge/cli/run_option_values.h"
 #include "bridge/program/program.h"
 
 namespace torchbridge {
@@ -29,34 +31,28 @@ constexpr OptionSuggestion kElsewhere[] = {
 };
 
 [[noreturn]] void wrong(const std::string& text) {
-  throw CommandLineEnd{kBadUsage, text + " (see torchbridge run --help)"};
+  throw CommandLineEnd{kBadUsage, formatted("{} (see torchbridge run --help)", text)};
 }
 
 std::string dashed(const RunOption& option) { return "--" + std::string(option.name); }
 
-// "a, b, c".
-std::string enumerated(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 [[noreturn]] void unknown_option(const std::string& word) {
   std::vector<std::string> names = {std::string(kHelp)};
   for (const RunOption& option : run_options()) names.emplace_back(option.name);
-  wrong("unknown option '" + printable(word.substr(0, word.find('='))) + "'" +
-        did_you_mean_option(word, names, kElsewhere));
+  wrong(formatted("unknown option '{}'{}", printable(word.substr(0, word.find('='))),
+                  did_you_mean_option(word, names, kElsewhere)));
 }
 
-// The option that `word`, "--log_dir" or "--log-d", names or abbreviates; none for --help. What torchrun takes for an
-// abbreviation of one of its options is no abbreviation of ours.
+// The option that `word`, "--log_dir" or "--log-d", names or abbreviates; none for --help. What
+// torchrun takes for an abbreviation of one of its options is no abbreviation of ours.
 const RunOption* long_option(const std::string& word) {
   std::string name = word.substr(2);
   std::ranges::replace(name, '_', '-');
   std::vector<const RunOption*> found, ours;
   for (const RunOption& option : run_options()) {
     if (option.name == name) return &option;
-    if (option.name.starts_with(name)) (option.origin == OptionOrigin::kOurs ? ours : found).push_back(&option);
+    if (option.name.starts_with(name))
+      (option.origin == OptionOrigin::kOurs ? ours : found).push_back(&option);
   }
   if (found.empty() && kHelp.starts_with(name)) return nullptr;
   if (found.empty()) found = ours;
@@ -64,7 +60,7 @@ const RunOption* long_option(const std::string& word) {
   if (found.size() == 1) return found.front();
   std::vector<std::string> names;
   for (const RunOption* option : found) names.push_back(dashed(*option));
-  wrong("option '" + printable(word) + "' is ambiguous: " + enumerated(names));
+  wrong(formatted("option '{}' is ambiguous: {}", printable(word), joined(names, ", ")));
 }
 
 bool is_negative_number(const std::string& word) {
@@ -75,7 +71,8 @@ bool is_negative_number(const std::string& word) {
 class RunLine {
  public:
   explicit RunLine(const std::vector<std::string>& arguments) : arguments_(arguments) {
-    while (next_ < arguments.size() && arguments[next_].size() > 1 && arguments[next_].front() == '-') {
+    while (next_ < arguments.size() && arguments[next_].size() > 1 &&
+           arguments[next_].front() == '-') {
       const std::string& word = arguments[next_++];
       if (word == "--") break;
       word.starts_with("--") ? take_long(word) : take_letters(word);
@@ -101,7 +98,7 @@ class RunLine {
     } else if (equals == word.npos) {
       values_[option] = "1";
     } else {
-      wrong(dashed(*option) + " takes no value");
+      wrong(formatted("{} takes no value", dashed(*option)));
     }
   }
 
@@ -114,26 +111,29 @@ class RunLine {
       values_[&*option] = "1";
       if (option->is_flag()) continue;
       const std::string rest = word.substr(i + 1);
-      values_[&*option] = rest.empty() ? next_value(*option) : rest.substr(rest.front() == '=' ? 1 : 0);
+      values_[&*option] =
+          rest.empty() ? next_value(*option) : rest.substr(rest.front() == '=' ? 1 : 0);
       return;
     }
   }
 
   // The next word, unless it looks like an option.
   std::string next_value(const RunOption& option) {
-    if (next_ == arguments_.size()) wrong(dashed(option) + " needs a value");
+    if (next_ == arguments_.size()) wrong(formatted("{} needs a value", dashed(option)));
     const std::string& word = arguments_[next_];
-    const bool is_value =
-        word.size() < 2 || word.front() != '-' || is_negative_number(word) || word.find(' ') != word.npos;
+    const bool is_value = word.size() < 2 || word.front() != '-' || is_negative_number(word) ||
+                          word.find(' ') != word.npos;
     if (!is_value)
-      wrong(dashed(option) + " needs a value; one that begins with a dash is written " + dashed(option) + "=-VALUE");
+      wrong(formatted("{} needs a value; one that begins with a dash is written {}=-VALUE",
+                      dashed(option), dashed(option)));
     ++next_;
     return word;
   }
 
   [[noreturn]] static void print(const std::string& format) {
     if (const auto page = run_option_page(format)) throw CommandLineEnd{0, *page};
-    wrong("--help: '" + printable(format) + "': expected one of " + enumerated(run_option_page_formats()));
+    wrong(formatted("--help: '{}': expected one of {}", printable(format),
+                    joined(run_option_page_formats(), ", ")));
   }
 
   const std::vector<std::string>& arguments_;
@@ -146,7 +146,8 @@ struct SourcedValue {
   std::string text, source;
 };
 
-std::optional<SourcedValue> value_of(const RunOption& option, const RunLine& line, const EnvMap& environment) {
+std::optional<SourcedValue> value_of(const RunOption& option, const RunLine& line,
+                                     const EnvMap& environment) {
   if (const auto value = line.value(option)) return SourcedValue{*value, dashed(option)};
   for (const std::string_view name : {option.variable, option.other_variable}) {
     const auto value = name.empty() ? std::nullopt : environment.get(name);
@@ -157,22 +158,23 @@ std::optional<SourcedValue> value_of(const RunOption& option, const RunLine& lin
 }
 
 void store(RunOptions& options, const RunOption& option, const SourcedValue& value) {
-  const std::string shown = value.source + ": '" + printable(value.text) + "': expected ";
   if (option.is_flag()) {
-    const auto number = parse_integer(value.text, INT_MIN, INT_MAX);
-    if (!number) wrong(shown + "0 or 1");
+    const auto number = parse_whole_number(value.text, INT_MIN, INT_MAX);
+    if (!number) wrong(formatted("{}: '{}': expected 0 or 1", value.source, printable(value.text)));
     if (*number == 0) return;
   }
   const auto names = named_values(option);
   if (takes_named_values_only(option) && std::ranges::count(names, value.text) == 0)
-    wrong(shown + "one of " + enumerated(names) + did_you_mean(value.text, names));
+    wrong(formatted("{}: '{}': expected one of {}{}", value.source, printable(value.text),
+                    joined(names, ", "), did_you_mean(value.text, names)));
   const Status status = option.store(options, value.text);
   if (!status) wrong(value.source + ": " + status.error().message);
 }
 
 }  // namespace
 
-RunOptions parse_run_options(const std::vector<std::string>& arguments, const EnvMap& environment, RunStyle style) {
+RunOptions parse_run_options(const std::vector<std::string>& arguments, const EnvMap& environment,
+                             RunStyle style) {
   const RunLine line(arguments);
   RunOptions options;
   options.passes_local_rank = style == RunStyle::kTorchLaunch;
@@ -180,7 +182,7 @@ RunOptions parse_run_options(const std::vector<std::string>& arguments, const En
     if (const auto value = value_of(option, line, environment)) store(options, option, *value);
   }
   options.program = line.program();
-  if (options.program.empty())
+  if (options.program.empty() && options.print_completion.empty())
     wrong("expected a program after the options: torchbridge run [OPTIONS] PROGRAM [ARGUMENTS]");
   return options;
 }

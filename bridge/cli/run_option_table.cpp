@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
 #include "bridge/cli/run_option_values.h"
 #include "bridge/core/endpoint.h"
@@ -11,8 +12,8 @@
 namespace torchbridge {
 namespace {
 
-constexpr std::string_view kNodes = "Nodes and rendezvous", kProgram = "Program", kFailures = "Failures",
-                           kOutput = "Output";
+constexpr std::string_view kNodes = "Nodes and rendezvous", kProgram = "Program",
+                           kFailures = "Failures", kOutput = "Output";
 
 // Stores what Parse makes of the text.
 template <auto Member, auto Parse>
@@ -35,7 +36,9 @@ Status flag_stored(RunOptions& options, const std::string&) {
   return Ok{};
 }
 
-Result<int> count_from_zero(const std::string& text) { return parse_whole_number(text, 0, INT_MAX); }
+Result<int> count_from_zero(const std::string& text) {
+  return parse_whole_number(text, 0, INT_MAX);
+}
 
 Result<int> parse_active(const std::string& text) { return parse_whole_number(text, 1, INT_MAX); }
 
@@ -49,12 +52,12 @@ Status store_nodes(RunOptions& options, const std::string& text) {
 
 // Without --standalone, and where the store is no file, which this would be the path of.
 Status store_endpoint(RunOptions& options, const std::string& text) {
-  const auto store_type = options.rdzv_conf.find("store_type");
-  const bool is_file = store_type != options.rdzv_conf.end() && store_type->second == "file";
-  if (!text.empty() && !is_file && !options.is_standalone) {
-    if (const auto endpoint = parse_endpoint(text); !endpoint) return endpoint.error();
-  }
   options.rdzv_endpoint = text;
+  if (text.empty()) return Ok{};
+  const auto address = parse_endpoint(text);
+  const bool is_path = options.rdzv_conf.is_file && options.rdzv_backend < RdzvBackend::kEtcd;
+  if (!address && !is_path && !options.is_standalone) return address.error();
+  options.rdzv_address = address ? *address : Endpoint{};
   return Ok{};
 }
 
@@ -65,7 +68,8 @@ Status store_run_path(RunOptions& options, const std::string&) {
 }
 
 Status store_module(RunOptions& options, const std::string&) {
-  if (options.program_kind == RunOptions::Program::kByName) options.program_kind = RunOptions::Program::kModule;
+  if (options.program_kind == RunOptions::Program::kByName)
+    options.program_kind = RunOptions::Program::kModule;
   return Ok{};
 }
 
@@ -73,7 +77,8 @@ Status store_no_python(RunOptions& options, const std::string&) {
   if (options.program_kind == RunOptions::Program::kModule)
     return Error{"a module is run by Python: leave out --module or --no-python"};
   if (options.program_kind != RunOptions::Program::kByName) return Ok{};
-  if (options.passes_local_rank) return Error{"--local-rank=N is passed to scripts alone: give --use-env"};
+  if (options.passes_local_rank)
+    return Error{"--local-rank=N is passed to scripts alone: give --use-env"};
   options.program_kind = RunOptions::Program::kNoPython;
   return Ok{};
 }
@@ -96,18 +101,25 @@ Status check_interval(RunOptions&, const std::string& text) {
   return seconds ? Status(Ok{}) : Status(seconds.error());
 }
 
-Status check_nothing(RunOptions&, const std::string&) { return Ok{}; }
+Status store_start_method(RunOptions& options, const std::string& text) {
+  if (text == "forkserver") options.preload = {"torch"};
+  return Ok{};
+}
 
 Status check_event_handler(RunOptions&, const std::string& text) {
   if (text == "null") return Ok{};
-  return Error{"'" + printable(text) +
-               "': handlers of events are Python's, and no Python runs here: --log-format json " +
-               "and --json-summary FILE have the events"};
+  return Error{
+      formatted("'{}': handlers of events are Python's, and no Python runs here: --log-format json "
+                "and --json-summary FILE have the events",
+                printable(text))};
 }
 
-Status reject_logs_specs(RunOptions&, const std::string& text) {
-  return Error{"'" + printable(text) + "': an entry point of Python, and no Python runs here: --log-dir, --redirects " +
-               "and --tee set where logs go"};
+Status check_logs_specs(RunOptions&, const std::string& text) {
+  if (text == "default") return Ok{};
+  return Error{
+      formatted("'{}': an entry point of Python, and no Python runs here: --log-dir, --redirects "
+                "and --tee set where logs go",
+                printable(text))};
 }
 
 constexpr RunOption kOptions[] = {
@@ -115,7 +127,8 @@ constexpr RunOption kOptions[] = {
      .metavar = "N|MIN:MAX",
      .variable = "PET_NNODES",
      .group = kNodes,
-     .help = "Nodes of the run, or the fewest and the most that it may have; default: the number of tasks of srun or "
+     .help = "Nodes of the run, or the fewest and the most that it may have; default: the number "
+             "of tasks of srun or "
              "mpirun, else 1",
      .difference = "torchrun: 1:1; here the tasks of srun or mpirun, where these started several",
      .store = store_nodes},
@@ -123,15 +136,17 @@ constexpr RunOption kOptions[] = {
      .metavar = "N",
      .origin = OptionOrigin::kOurs,
      .group = kNodes,
-     .help = "Number of nodes that run workers; further nodes wait and replace a node that is lost; default: all",
+     .help = "Number of nodes that run workers; further nodes wait and replace a node that is "
+             "lost; default: all",
      .store = stored<&RunOptions::active_nodes, parse_active>},
     {.name = "nproc-per-node",
      .metavar = "N|auto|cpu|gpu",
      .variable = "PET_NPROC_PER_NODE",
      .group = kNodes,
-     .help =
-         "Workers on this node: a number, one for each CPU (cpu), one for each GPU (gpu), or gpu where the node has "
-         "one, else cpu (auto); default: auto where srun or mpirun started one task on each node, else 1",
+     .help = "Workers on this node: a number, one for each CPU (cpu), one for each GPU (gpu), or "
+             "gpu where the node has "
+             "one, else cpu (auto); default: auto where srun or mpirun started one task on each "
+             "node, else 1",
      .difference = "torchrun: 1; here auto for one task of srun or mpirun; no `xpu`",
      .store = stored<&RunOptions::nproc_per_node, parse_worker_count>},
     {.name = "standalone",
@@ -144,15 +159,20 @@ constexpr RunOption kOptions[] = {
      .default_text = "static",
      .variable = "PET_RDZV_BACKEND",
      .group = kNodes,
-     .help = "How the nodes find each other; c10d and etcd: --rdzv-endpoint, static: --master-addr and --node-rank",
+     .help = "How the nodes find each other; c10d and etcd: --rdzv-endpoint, static: --master-addr "
+             "and --node-rank",
      .difference = "backends of Python packages are rejected",
-     .store = text_stored<&RunOptions::rdzv_backend>},
+     .store = stored<&RunOptions::rdzv_backend, parse_rdzv_backend>},
     {.name = "rdzv-id",
      .metavar = "ID",
      .default_text = "none",
      .variable = "PET_RDZV_ID",
      .group = kNodes,
-     .help = "Id of the run; agents with another id are rejected",
+     .help = "Id of the run; agents with another id are rejected; default: none, and a random one "
+             "on one node without "
+             "--master-port",
+     .difference =
+         "on one node torchrun takes a random one, since 2.12, in place of one that is given",
      .store = text_stored<&RunOptions::rdzv_id>},
     {.name = "rdzv-token-file",
      .metavar = "FILE",
@@ -165,7 +185,7 @@ constexpr RunOption kOptions[] = {
      .variable = "PET_RDZV_CONF",
      .group = kNodes,
      .help = "Settings of the rendezvous: KEY=VALUE,KEY=VALUE",
-     .difference = "a key that no backend reads is an error",
+     .difference = "also in quotes; a key that no backend reads gets a line",
      .store = stored<&RunOptions::rdzv_conf, parse_rdzv_conf>},
     {.name = "rdzv-endpoint",
      .metavar = "HOST[:PORT]",
@@ -175,10 +195,11 @@ constexpr RunOption kOptions[] = {
      .store = store_endpoint},
     {.name = "node-rank",
      .metavar = "N",
-     .default_text = "0",
      .variable = "PET_NODE_RANK",
      .group = kNodes,
-     .help = "Number of this node, from 0, for the backend static",
+     .help = "Number of this node, from 0, for the backend static; default: that of the task of "
+             "srun or mpirun, else 0",
+     .difference = "torchrun: 0; here the number of the task, where srun or mpirun started several",
      .store = stored<&RunOptions::node_rank, count_from_zero>},
     {.name = "master-addr",
      .metavar = "HOST",
@@ -192,7 +213,7 @@ constexpr RunOption kOptions[] = {
      .variable = "PET_MASTER_PORT",
      .group = kNodes,
      .help = "Port of the store on node 0, for the backend static; 0, the default: a free port",
-     .difference = "torchrun: 29500, where two runs on a node clash; here a free port",
+     .difference = "torchrun: 29500 over several nodes, and before 2.12 on one; here a free port",
      .store = stored<&RunOptions::master_port, parse_port>},
     {.name = "local-addr",
      .metavar = "HOST",
@@ -247,9 +268,16 @@ constexpr RunOption kOptions[] = {
      .default_text = "spawn",
      .variable = "PET_START_METHOD",
      .group = kProgram,
-     .help = "Accepted, without effect",
-     .difference = "checked, without effect: each worker is a program of its own",
-     .store = check_nothing},
+     .help = "forkserver: --preload torch; spawn, fork: accepted, without effect",
+     .difference = "forkserver: --preload torch; others: without effect",
+     .store = store_start_method},
+    {.name = "preload",
+     .metavar = "MODULE,...",
+     .origin = OptionOrigin::kOurs,
+     .group = kProgram,
+     .help = "Import these Python modules once on this node, and fork the workers; torch: all that "
+             "DDP needs",
+     .store = stored<&RunOptions::preload, parse_modules>},
 
     {.name = "max-restarts",
      .metavar = "N",
@@ -272,6 +300,15 @@ constexpr RunOption kOptions[] = {
      .group = kFailures,
      .help = "Time that workers have from the first signal to SIGKILL",
      .store = stored<&RunOptions::grace, parse_seconds>},
+    {.name = "shutdown-timeout",
+     .metavar = "SECONDS",
+     .variable = "PET_SHUTDOWN_TIMEOUT",
+     .other_variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+     .group = kFailures,
+     .help = "The same as --grace, which it replaces",
+     .difference = "the default is that of --grace, 30; fractions, too",
+     .since = "2.12",
+     .store = stored<&RunOptions::grace, parse_seconds>},
     {.name = "exit-barrier",
      .metavar = "SECONDS",
      .default_text = "300",
@@ -292,6 +329,15 @@ constexpr RunOption kOptions[] = {
      .group = kFailures,
      .help = "Time between two health checks of a worker",
      .store = stored<&RunOptions::health_check_interval, parse_seconds_above_zero>},
+    {.name = "uninterruptible-timeout",
+     .metavar = "SECONDS",
+     .default_text = "0",
+     .variable = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",
+     .origin = OptionOrigin::kOurs,
+     .group = kFailures,
+     .help = "Time in uninterruptible sleep after which a worker has failed; 0: any. Variable: "
+             "torchrun's",
+     .store = stored<&RunOptions::uninterruptible_timeout, parse_seconds>},
     {.name = "signals-to-handle",
      .metavar = "LIST",
      .default_text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
@@ -322,7 +368,8 @@ constexpr RunOption kOptions[] = {
      .default_text = "0",
      .variable = "PET_REDIRECTS",
      .group = kOutput,
-     .help = "What goes to files instead of the terminal: 0 nothing, 1 stdout, 2 stderr, 3 both, of all workers; or of "
+     .help = "What goes to files instead of the terminal: 0 nothing, 1 stdout, 2 stderr, 3 both, "
+             "of all workers; or of "
              "some, by LOCAL_RANK:NUMBER,...",
      .difference = "local ranks above 9, too",
      .store = stored<&RunOptions::redirects, parse_streams>},
@@ -335,6 +382,16 @@ constexpr RunOption kOptions[] = {
      .help = "What goes to files and to the terminal, as for --redirects",
      .difference = "local ranks above 9, too",
      .store = stored<&RunOptions::tee, parse_streams>},
+    {.name = "log-line-prefix-template",
+     .metavar = "TEXT",
+     .variable = "PET_LOG_LINE_PREFIX_TEMPLATE",
+     .other_variable = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+     .group = kOutput,
+     .help = "What is printed before a line of --tee, with ${role_name}, ${rank}, ${local_rank} "
+             "and ${hostname} "
+             "replaced; default: [${role_name}${local_rank}]:",
+     .since = "2.14",
+     .store = text_stored<&RunOptions::log_line_prefix_template>},
     {.name = "local-ranks-filter",
      .metavar = "LIST",
      .variable = "PET_LOCAL_RANKS_FILTER",
@@ -345,9 +402,9 @@ constexpr RunOption kOptions[] = {
      .metavar = "LIST",
      .variable = "PET_DUPLICATE_STDOUT_FILTERS",
      .group = kOutput,
-     .help =
-         "Texts with commas between them (,, is a comma of a text): lines of stdout that contain one are copied to a "
-         "file",
+     .help = "Texts with commas between them (,, is a comma of a text): lines of stdout that "
+             "contain one are copied to a "
+             "file",
      .store = stored<&RunOptions::duplicate_stdout_filters, parse_filters>},
     {.name = "duplicate-stderr-filters",
      .metavar = "LIST",
@@ -368,6 +425,13 @@ constexpr RunOption kOptions[] = {
      .group = kOutput,
      .help = "File for how the run ended, as JSON",
      .store = text_stored<&RunOptions::json_summary>},
+    {.name = "print-completion",
+     .metavar = "bash|zsh|fish|tcsh",
+     .group = kOutput,
+     .help = "Print the completion for a shell",
+     .difference = "here without a package of Python; of `torchbridge`; also for fish",
+     .since = "2.14",
+     .store = text_stored<&RunOptions::print_completion>},
     {.name = "event-log-handler",
      .metavar = "NAME",
      .default_text = "null",
@@ -379,9 +443,9 @@ constexpr RunOption kOptions[] = {
     {.name = "logs-specs",
      .metavar = "NAME",
      .group = kOutput,
-     .help = "Rejected: no Python runs here; --log-dir, --redirects and --tee set where logs go",
-     .difference = "rejected: no Python runs here",
-     .store = reject_logs_specs},
+     .help = "Only default is accepted; --log-dir, --redirects and --tee set where logs go",
+     .difference = "others than `default` are rejected: no Python runs here",
+     .store = check_logs_specs},
 };
 
 }  // namespace
@@ -399,7 +463,8 @@ std::vector<std::string> named_values(const RunOption& option) {
 
 bool takes_named_values_only(const RunOption& option) {
   const auto values = named_values(option);
-  return !values.empty() && values.size() == 1u + static_cast<std::size_t>(std::ranges::count(option.metavar, '|'));
+  return !values.empty() &&
+         values.size() == 1u + static_cast<std::size_t>(std::ranges::count(option.metavar, '|'));
 }
 
 }  // namespace torchbridge

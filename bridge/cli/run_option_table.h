@@ -1,4 +1,5 @@
-// The options of torchbridge run as one table: parser, help, man page, completion and documentation come from it.
+// The options of torchbridge run as one table: parser, help, man page, completion and documentation
+// come from it.
 #pragma once
 
 #include <span>
@@ -15,16 +16,21 @@ namespace torchbridge {
 enum class OptionOrigin { kTorchrun, kTorchLaunch, kOurs };
 
 struct RunOption {
-  std::string_view name;          // "log-dir": --log-dir and --log_dir
-  char letter = 0;                // 'r': -r
-  std::string_view metavar;       // "SECONDS", "N|auto|cpu"; what is in lower case is literal. Empty for a flag
+  std::string_view name;  // "log-dir": --log-dir and --log_dir
+  char letter = 0;        // 'r': -r
+  // "SECONDS", "N|auto|cpu"; what is in lower case is literal. Empty for a flag.
+  std::string_view metavar;
   std::string_view default_text;  // stored where no value is given; empty: nothing is stored
-  std::string_view variable, other_variable;  // whose value is the default where it is set, the first before the other
+  // Whose value is the default where it is set, the first before the other.
+  std::string_view variable, other_variable;
   OptionOrigin origin = OptionOrigin::kTorchrun;
   std::string_view group;       // of help texts; equal for neighbours
   std::string_view help;        // without a full stop
   std::string_view difference;  // from the option of its origin; empty where there is none
-  // Stores the value; a flag that is set has "1". The error lacks the name of the option: "'x': expected a number".
+  // "2.12": the first torch whose program has it; empty: every one from 2.11 on.
+  std::string_view since;
+  // Stores the value; a flag that is set has "1". The error lacks the name of the option: "'x':
+  // expected a number".
   Status (*store)(RunOptions& options, const std::string& value) = nullptr;
 
   bool is_flag() const { return metavar.empty(); }

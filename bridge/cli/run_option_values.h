@@ -20,19 +20,27 @@ struct NodeRange {
 Result<NodeRange> parse_node_range(const std::string& text);  // "4", "2:4"
 
 // A number from 1, auto, cpu or gpu.
-Result<std::string> parse_worker_count(const std::string& text);
+Result<WorkersPerNode> parse_worker_count(const std::string& text);
+
+// REQUIRES: it is one of kRdzvBackends, as named values of an option are.
+Result<RdzvBackend> parse_rdzv_backend(const std::string& text);
 
 Result<int> parse_whole_number(const std::string& text, int low, int high);
 Result<double> parse_seconds(const std::string& text);             // finite, from 0
 Result<double> parse_seconds_above_zero(const std::string& text);  // finite
 Result<std::optional<int>> parse_port(const std::string& text);    // 0: none, which is a free one
 
-// "KEY=VALUE,...", with the keys and the types of values that torch's rendezvous backends read.
-Result<std::map<std::string, std::string>> parse_rdzv_conf(const std::string& text);
+// "KEY=VALUE,...", also in quotes. Of the keys that torch's rendezvous backends read, the values
+// have their types.
+Result<RendezvousConf> parse_rdzv_conf(const std::string& text);
 
 Result<StreamSelection> parse_streams(const std::string& text);             // "3", "0:1,12:2"
 Result<std::optional<std::set<int>>> parse_ranks(const std::string& text);  // "0,2"; empty: no set
-Result<std::vector<std::string>> parse_filters(const std::string& text);    // "a,b"; ",," is a comma of a filter
-Result<std::vector<int>> parse_signals(const std::string& text);            // "SIGTERM,INT"
+// "a,b"; ",," is a comma of a filter.
+Result<std::vector<std::string>> parse_filters(const std::string& text);
+// Names of Python modules.
+Result<std::vector<std::string>> parse_modules(const std::string& text);
+
+Result<std::vector<int>> parse_signals(const std::string& text);  // "SIGTERM,INT"
 
 }  // namespace torchbridge

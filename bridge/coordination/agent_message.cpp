@@ -10,6 +10,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/json_depth.h"
+#include "bridge/base/message_text.h"
 #include "bridge/base/visible_text.h"
 #include "bridge/core/launch_facts.h"
 #include "bridge/net/address.h"
@@ -26,12 +27,16 @@ struct adl_serializer<std::chrono::system_clock::time_point> {
 
 template <>
 struct adl_serializer<std::chrono::duration<double>> {
-  static void to_json(json& target, const std::chrono::duration<double>& time) { target = time.count(); }
+  static void to_json(json& target, const std::chrono::duration<double>& time) {
+    target = time.count();
+  }
 };
 
 template <class T>
 struct adl_serializer<std::optional<T>> {
-  static void to_json(json& target, const std::optional<T>& value) { target = value ? json(*value) : json(); }
+  static void to_json(json& target, const std::optional<T>& value) {
+    target = value ? json(*value) : json();
+  }
 };
 
 }  // namespace nlohmann
@@ -46,21 +51,35 @@ using Json = nlohmann::json;
   }
 TORCHBRIDGE_TO_JSON(Endpoint, host, port)
 TORCHBRIDGE_TO_JSON(ErrorRecord, message, callstack)
-TORCHBRIDGE_TO_JSON(WorkerReport, rank, local_rank, pid, host, wait_status, time, not_before, clock, time_error,
-                    is_ended_by_agent, is_out_of_memory, is_stuck, health, error_file, error, log, log_end)
+TORCHBRIDGE_TO_JSON(WorkerReport, rank, local_rank, pid, host, wait_status, time, not_before, clock,
+                    time_error, is_ended_by_agent, is_out_of_memory, is_stuck, health, error_file,
+                    error, log, log_end)
 TORCHBRIDGE_TO_JSON(AttemptReport, restart_count, started, lifetime, failures, interruption)
 TORCHBRIDGE_TO_JSON(RunShape, min_nodes, max_nodes, active_nodes, max_restarts)
-TORCHBRIDGE_TO_JSON(Join, run_id, shape, host, pid, workers, order, node)
+TORCHBRIDGE_TO_JSON(Join, run_id, shape, host, pid, workers, order, node, role)
 TORCHBRIDGE_TO_JSON(Ready, store)
-TORCHBRIDGE_TO_JSON(Failed, worker)
-TORCHBRIDGE_TO_JSON(Ended, report, can_restart, start_error, start_exit_code)
+TORCHBRIDGE_TO_JSON(WorkerFailed, worker)
+static void to_json(Json& json, const AttemptEnded& ended) {
+  const auto& failure = ended.start_failure;
+  json = {{"report", ended.report},
+          {"can_restart", ended.report.can_restart && !failure},
+          {"start_error", failure ? failure->error.message : ""},
+          {"start_exit_code", failure ? failure->exit_code : 0}};
+}
 TORCHBRIDGE_TO_JSON(Leave, signal)
 TORCHBRIDGE_TO_JSON(Alive, clock, answered_clock)
 TORCHBRIDGE_TO_JSON(Welcome, keep_alive_interval, keep_alive_attempts)
 TORCHBRIDGE_TO_JSON(Rejected, reason, retry_seconds)
-TORCHBRIDGE_TO_JSON(StartRound, round, node_rank, node_count, first_rank, world_size, first_local_rank,
-                    local_world_size, store, restart_count, max_restarts)
-TORCHBRIDGE_TO_JSON(StopWorkers, reason, after_grace)
+TORCHBRIDGE_TO_JSON(WorkerRanks, node_rank, node_count, first_rank, world_size, first_local_rank,
+                    local_world_size, first_role_rank, role_world_size)
+static void to_json(Json& json, const StartRound& start) {
+  json = start.ranks;
+  json.update({{"round", start.round},
+               {"store", start.store},
+               {"restart_count", start.restart_count},
+               {"max_restarts", start.max_restarts}});
+}
+TORCHBRIDGE_TO_JSON(StopWorkers, reason, after_grace, for_signal)
 TORCHBRIDGE_TO_JSON(EndRun, exit_code, reason)
 TORCHBRIDGE_TO_JSON(RunStatus, json)
 #undef TORCHBRIDGE_TO_JSON
@@ -71,18 +90,19 @@ static void to_json(Json& json, const Stopping&) { json = Json::object(); }
 namespace {
 
 // In the order of AgentMessage.
-constexpr const char* kKinds[] = {"join",    "ready",   "failed",   "stopping",    "ended",        "leave",
-                                  "alive",   "welcome", "rejected", "start-round", "stop-workers", "begin-exit-barrier",
-                                  "end-run", "status"};
+constexpr const char* kKinds[] = {"join",     "ready",       "failed",       "stopping",
+                                  "ended",    "leave",       "alive",        "welcome",
+                                  "rejected", "start-round", "stop-workers", "begin-exit-barrier",
+                                  "end-run",  "status"};
 static_assert(std::size(kKinds) == std::variant_size_v<AgentMessage>);
 
 // Something that no agent sends.
 struct InvalidMessage {};
 
-constexpr int kMaxDepth = 8;                  // levels of JSON; an error of a worker is at the fifth
+constexpr int kMaxDepth = 8;  // levels of JSON; an error of a worker is at the fifth
 constexpr std::size_t kLongestReason = 4096;  // of a line for the user
-constexpr double kLatestClock =
-    4'102'444'800;                    // seconds since 1970: in 2100. Two of them in nanoseconds fit into an int64
+// Seconds since 1970: in 2100. Two of them in nanoseconds fit into an int64.
+constexpr double kLatestClock = 4'102'444'800;
 constexpr double kLongestTime = 1e9;  // seconds that something lasts
 
 void require(bool is_valid) {
@@ -104,12 +124,15 @@ class MessageFields {
     const Json& number = value(name);
     require(number.is_number_integer());
     // get() would make a negative number of an unsigned one above INT64_MAX.
-    require(!number.is_number_unsigned() || number.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX));
+    require(!number.is_number_unsigned() ||
+            number.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX));
     const auto integer = number.get<std::int64_t>();
     require(integer >= low && integer <= high);
     return integer;
   }
-  int integer(const char* name, int low, int high) const { return static_cast<int>(wide_integer(name, low, high)); }
+  int integer(const char* name, int low, int high) const {
+    return static_cast<int>(wide_integer(name, low, high));
+  }
   double number(const char* name, double low, double high) const {
     const Json& field = value(name);
     require(field.is_number());
@@ -127,7 +150,8 @@ class MessageFields {
     return value(name).get_ref<const std::string&>();
   }
   // Of at most `longest` bytes, not empty unless `least` is 0.
-  std::string name(const char* name, std::size_t longest = kLongestName, std::size_t least = 1) const {
+  std::string name(const char* name, std::size_t longest = kLongestName,
+                   std::size_t least = 1) const {
     require(text(name).size() >= least && text(name).size() <= longest);
     return visible_line(text(name), longest);
   }
@@ -147,7 +171,8 @@ class MessageFields {
 bool is_failure(int status) {
   if (WIFEXITED(status)) return (status & ~0xff00) == 0 && WEXITSTATUS(status) != 0;
   constexpr int kMostSignal = 64, kCoreFlag = 0x80;
-  return (status & ~(0x7f | kCoreFlag)) == 0 && WIFSIGNALED(status) && WTERMSIG(status) <= kMostSignal;
+  return (status & ~(0x7f | kCoreFlag)) == 0 && WIFSIGNALED(status) &&
+         WTERMSIG(status) <= kMostSignal;
 }
 
 Endpoint read_endpoint(const MessageFields& fields) {
@@ -190,9 +215,11 @@ AttemptReport read_attempt(const MessageFields& fields) {
   AttemptReport attempt;
   attempt.restart_count = fields.integer("restart_count", 0, INT_MAX);
   attempt.started = fields.time("started");
-  attempt.lifetime = std::chrono::duration<double>(fields.number("lifetime", -kLongestTime, kLongestTime));
+  attempt.lifetime =
+      std::chrono::duration<double>(fields.number("lifetime", -kLongestTime, kLongestTime));
   require(fields.value("failures").is_array());
-  for (const Json& failure : fields.value("failures")) attempt.failures.push_back(read_worker(MessageFields(failure)));
+  for (const Json& failure : fields.value("failures"))
+    attempt.failures.push_back(read_worker(MessageFields(failure)));
   attempt.interruption = fields.reason("interruption");
   return attempt;
 }
@@ -216,24 +243,31 @@ AgentMessage read_join(const MessageFields& fields) {
   join.workers = fields.integer("workers", 1, kMaxRanks);
   join.order = fields.integer("order", -1, INT_MAX - 1);
   join.node = fields.name("node", kLongestName, 0);
+  join.role = fields.name("role", kLongestName, 0);
   return join;
 }
 
-AgentMessage read_ready(const MessageFields& fields) { return Ready{read_endpoint(fields.object("store"))}; }
+AgentMessage read_ready(const MessageFields& fields) {
+  return Ready{read_endpoint(fields.object("store"))};
+}
 
-AgentMessage read_failed(const MessageFields& fields) { return Failed{read_worker(fields.object("worker"))}; }
+AgentMessage read_failed(const MessageFields& fields) {
+  return WorkerFailed{read_worker(fields.object("worker"))};
+}
 
 AgentMessage read_stopping(const MessageFields&) { return Stopping{}; }
 
 AgentMessage read_ended(const MessageFields& fields) {
-  Ended ended;
+  AttemptEnded ended;
   ended.report = read_attempt(fields.object("report"));
-  ended.can_restart = fields.flag("can_restart");
-  ended.start_error = fields.reason("start_error");
+  ended.report.can_restart = fields.flag("can_restart");
+  const std::string start_error = fields.reason("start_error");
   constexpr int kMostCode = 255;
-  const bool has_started = ended.start_error.empty();
-  ended.start_exit_code = fields.integer("start_exit_code", has_started ? 0 : 1, has_started ? 0 : kMostCode);
-  require(ended.can_restart || !has_started || !ended.report.failures.empty());
+  const bool has_started = start_error.empty();
+  const int exit_code =
+      fields.integer("start_exit_code", has_started ? 0 : 1, has_started ? 0 : kMostCode);
+  if (!has_started) ended.start_failure = StartFailure{exit_code, Error{start_error}};
+  require(ended.report.can_restart || !has_started || !ended.report.failures.empty());
   return ended;
 }
 
@@ -243,7 +277,8 @@ AgentMessage read_leave(const MessageFields& fields) {
 }
 
 AgentMessage read_alive(const MessageFields& fields) {
-  return Alive{fields.number("clock", 0, kLatestClock), fields.number("answered_clock", 0, kLatestClock)};
+  return Alive{fields.number("clock", 0, kLatestClock),
+               fields.number("answered_clock", 0, kLatestClock)};
 }
 
 AgentMessage read_welcome(const MessageFields& fields) {
@@ -259,13 +294,16 @@ AgentMessage read_rejected(const MessageFields& fields) {
 
 AgentMessage read_start_round(const MessageFields& fields) {
   StartRound start;
+  WorkerRanks& at = start.ranks;
   start.round = fields.integer("round", 0, INT_MAX - 1);
-  start.node_count = fields.integer("node_count", 1, kMaxRanks);
-  start.node_rank = fields.integer("node_rank", 0, start.node_count - 1);
-  start.world_size = fields.integer("world_size", 1, kMaxRanks);
-  start.first_rank = fields.integer("first_rank", 0, start.world_size - 1);
-  start.local_world_size = fields.integer("local_world_size", 1, start.world_size);
-  start.first_local_rank = fields.integer("first_local_rank", 0, start.local_world_size - 1);
+  at.node_count = fields.integer("node_count", 1, kMaxRanks);
+  at.node_rank = fields.integer("node_rank", 0, at.node_count - 1);
+  at.world_size = fields.integer("world_size", 1, kMaxRanks);
+  at.first_rank = fields.integer("first_rank", 0, at.world_size - 1);
+  at.local_world_size = fields.integer("local_world_size", 1, at.world_size);
+  at.first_local_rank = fields.integer("first_local_rank", 0, at.local_world_size - 1);
+  at.role_world_size = fields.integer("role_world_size", 1, at.world_size);
+  at.first_role_rank = fields.integer("first_role_rank", 0, at.role_world_size - 1);
   start.store = read_endpoint(fields.object("store"));
   start.restart_count = fields.integer("restart_count", 0, INT_MAX);
   start.max_restarts = fields.integer("max_restarts", 0, INT_MAX);
@@ -273,7 +311,8 @@ AgentMessage read_start_round(const MessageFields& fields) {
 }
 
 AgentMessage read_stop_workers(const MessageFields& fields) {
-  return StopWorkers{fields.reason("reason"), fields.flag("after_grace")};
+  return StopWorkers{fields.reason("reason"), fields.flag("after_grace"),
+                     fields.flag("for_signal")};
 }
 
 AgentMessage read_begin_exit_barrier(const MessageFields&) { return BeginExitBarrier{}; }
@@ -287,9 +326,10 @@ AgentMessage read_status(const MessageFields& fields) { return RunStatus{fields.
 
 // In the order of AgentMessage.
 constexpr AgentMessage (*kReaders[])(const MessageFields& fields) = {
-    read_join,    read_ready,   read_failed,   read_stopping,    read_ended,        read_leave,
-    read_alive,   read_welcome, read_rejected, read_start_round, read_stop_workers, read_begin_exit_barrier,
-    read_end_run, read_status};
+    read_join,     read_ready,       read_failed,       read_stopping,
+    read_ended,    read_leave,       read_alive,        read_welcome,
+    read_rejected, read_start_round, read_stop_workers, read_begin_exit_barrier,
+    read_end_run,  read_status};
 static_assert(std::size(kReaders) == std::variant_size_v<AgentMessage>);
 
 std::string json_line(const AgentMessage& message) {
@@ -300,7 +340,8 @@ std::string json_line(const AgentMessage& message) {
 
 // The texts of a report that may be long.
 std::vector<std::string*> long_texts(WorkerReport& worker) {
-  std::vector<std::string*> texts = {&worker.health, &worker.error_file, &worker.log, &worker.log_end};
+  std::vector<std::string*> texts = {&worker.health, &worker.error_file, &worker.log,
+                                     &worker.log_end};
   if (worker.error) texts.insert(texts.end(), {&worker.error->message, &worker.error->callstack});
   return texts;
 }
@@ -317,13 +358,16 @@ std::size_t cut_texts(std::vector<WorkerReport*> workers, std::size_t longest) {
   return sum;
 }
 
-// With shorter and shorter texts, and at last with fewer failures. Nothing is made whose texts alone are too long.
+// With shorter and shorter texts, and at last with fewer failures. Nothing is made whose texts
+// alone are too long.
 std::string line_of_report(AgentMessage message) {
   constexpr std::size_t kLongestText = 128 << 10, kShortestText = 64;
-  auto* failures = std::holds_alternative<Ended>(message) ? &std::get<Ended>(message).report.failures : nullptr;
+  auto* failures = std::holds_alternative<AttemptEnded>(message)
+                       ? &std::get<AttemptEnded>(message).report.failures
+                       : nullptr;
   for (std::size_t longest = kLongestText;; longest = std::max(longest / 2, kShortestText)) {
     std::vector<WorkerReport*> workers;
-    if (auto* failed = std::get_if<Failed>(&message)) workers.push_back(&failed->worker);
+    if (auto* failed = std::get_if<WorkerFailed>(&message)) workers.push_back(&failed->worker);
     if (failures) {
       if (longest == kShortestText) failures->resize((failures->size() + 1) / 2);
       for (WorkerReport& worker : *failures) workers.push_back(&worker);
@@ -337,12 +381,13 @@ std::string line_of_report(AgentMessage message) {
 }  // namespace
 
 std::string line_of(const AgentMessage& message) {
-  const bool is_report = std::holds_alternative<Failed>(message) || std::holds_alternative<Ended>(message);
+  const bool is_report = std::holds_alternative<WorkerFailed>(message) ||
+                         std::holds_alternative<AttemptEnded>(message);
   return is_report ? line_of_report(message) : json_line(message);
 }
 
 Result<AgentMessage> parse_message(std::string_view line) {
-  const Error wrong{"'" + printable(line) + "': not a valid message of torchbridge run"};
+  const Error wrong{formatted("'{}': not a valid message of torchbridge run", printable(line))};
   if (is_json_deeper_than(kMaxDepth, line)) return wrong;
   const Json json = Json::parse(line, nullptr, false);
   try {

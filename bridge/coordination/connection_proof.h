@@ -1,13 +1,13 @@
-// The proof with which a connection between an agent and the coordinator begins: both have the key of the run, which is
-// not sent.
+// The proof with which a connection between an agent and the coordinator begins: both have the key
+// of the run, which is not sent.
 //
 //   coordinator:  "torchbridge-run 2 NONCE"      2 is kAgentProtocol
 //   agent:        "agent NONCE PROOF"            `torchbridge status`: "status NONCE PROOF"
 //   coordinator:  "coordinator PROOF"
 //
-// Both nonces are new for each connection, so that a proof that was seen is of no use later; the first word is part of
-// what is proven, so that none serves for another. A man in the middle who passes all bytes on is not noticed: nothing
-// is encrypted.
+// Both nonces are new for each connection, so that a proof that was seen is of no use later; the
+// first word is part of what is proven, so that none serves for another. A man in the middle who
+// passes all bytes on is not noticed: nothing is encrypted.
 #pragma once
 
 #include <optional>
@@ -29,7 +29,8 @@ class RunKey {
 
   bool has_token() const { return has_token_; }
   // Of a party that `purpose` names, in a connection with these nonces.
-  std::string proof(std::string_view purpose, std::string_view server_nonce, std::string_view client_nonce) const;
+  std::string proof(std::string_view purpose, std::string_view server_nonce,
+                    std::string_view client_nonce) const;
 
  private:
   RunKey(std::string_view label, std::string_view secret, bool has_token);
@@ -69,7 +70,8 @@ std::optional<int> protocol_of(std::string_view challenge);
 class ClientProof {
  public:
   // REQUIRES: protocol_of(challenge) == kAgentProtocol. `nonce`: random_token().
-  ClientProof(const RunKey& key, ConnectionPurpose purpose, std::string_view challenge, std::string nonce);
+  ClientProof(const RunKey& key, ConnectionPurpose purpose, std::string_view challenge,
+              std::string nonce);
   const std::string& answer() const { return answer_; }
   // Whether the line proves that the other end has the key.
   bool is_coordinator(std::string_view line) const;
@@ -78,8 +80,8 @@ class ClientProof {
   std::string answer_, expected_;
 };
 
-// The coordinator at `endpoint` has closed the connection after the proof with `key`. It gives no reason to who has
-// none.
+// The coordinator at `endpoint` has closed the connection after the proof with `key`. It gives no
+// reason to who has none.
 Error refused_proof(const std::string& endpoint, const RunKey& key);
 
 }  // namespace torchbridge

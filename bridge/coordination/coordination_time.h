@@ -1,4 +1,5 @@
-// Times of the agents of a run: deadlines by the monotonic clock, and what clocks show for comparison between nodes.
+// Times of the agents of a run: deadlines by the monotonic clock, and what clocks show for
+// comparison between nodes.
 #pragma once
 
 #include <chrono>

@@ -3,14 +3,15 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/coordination/round_plan.h"
 #include "bridge/core/launch_facts.h"
+#include "bridge/run_values/restart_policy.h"
 
 namespace torchbridge {
 namespace {
@@ -18,25 +19,14 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using OrderedJson = nlohmann::ordered_json;
 
-std::string name_of(const Join& join) { return join.host + " (pid " + std::to_string(join.pid) + ")"; }
-
-std::string count_of_nodes(int count) { return std::to_string(count) + (count == 1 ? " node" : " nodes"); }
+std::string name_of(const Join& join) { return formatted("{} (pid {})", join.host, join.pid); }
 
 std::string text_of(const RunShape& shape) {
   std::string text = "--nnodes " + std::to_string(shape.min_nodes);
   if (shape.max_nodes != shape.min_nodes) text += ":" + std::to_string(shape.max_nodes);
-  if (shape.active_nodes != shape.max_nodes) text += " --active " + std::to_string(shape.active_nodes);
+  if (shape.active_nodes != shape.max_nodes)
+    text += " --active " + std::to_string(shape.active_nodes);
   return text + " --max-restarts " + std::to_string(shape.max_restarts);
-}
-
-std::string seconds_text(Seconds seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g s", seconds.count());
-  return text;
-}
-
-bool wants_requeue(const WorkerReport& worker) {
-  return WIFEXITED(worker.wait_status) && WEXITSTATUS(worker.wait_status) == kRequeueExitCode;
 }
 
 }  // namespace
@@ -48,30 +38,37 @@ Coordinator::Coordinator(CoordinatorRules rules, RunReport report, int restarts,
 
 std::optional<Rejected> Coordinator::reason_to_reject(const Join& join) const {
   // A node that is gone, and is not yet known to be, may be why no node is wanted.
-  const double until_lost = rules_.keep_alive.keep_alive_interval * (rules_.keep_alive.keep_alive_attempts + 1);
+  const double until_lost =
+      rules_.keep_alive.keep_alive_interval * (rules_.keep_alive.keep_alive_attempts + 1);
   if (join.run_id != rules_.run_id) {
-    return Rejected{"run '" + printable(rules_.run_id) + "' has this endpoint, and this is run '" +
-                    printable(join.run_id) + "': give one of them another --rdzv-endpoint, or both the same --rdzv-id"};
+    return Rejected{
+        formatted("run '{}' has this endpoint, and this is run '{}': give one of them another "
+                  "--rdzv-endpoint, or both the same --rdzv-id",
+                  printable(rules_.run_id), printable(join.run_id))};
   }
   if (phase_ == Phase::kEnded)
-    return Rejected{"the run '" + printable(rules_.run_id) + "' has ended: for another run give another --rdzv-id"};
+    return Rejected{formatted("the run '{}' has ended: for another run give another --rdzv-id",
+                              printable(rules_.run_id))};
   if (join.shape != rules_.shape) {
-    return Rejected{"it was given " + text_of(join.shape) + ", and " + report_.host + " " + text_of(rules_.shape) +
-                    ": give all nodes the same"};
+    return Rejected{formatted("it was given {}, and {} {}: give all nodes the same",
+                              text_of(join.shape), report_.host, text_of(rules_.shape))};
   }
   if (const auto same = by_order_.find(join.order); same != by_order_.end()) {
-    return Rejected{"node rank " + std::to_string(join.order) + " is that of " +
-                        name_of(members_.at(same->second).join) + ": give each node another --node-rank",
+    return Rejected{formatted("node rank {} is that of {}: give each node another --node-rank",
+                              join.order, name_of(members_.at(same->second).join)),
                     until_lost};
   }
   if (static_cast<int>(members_.size()) >= rules_.shape.max_nodes) {
-    return Rejected{"the run '" + printable(rules_.run_id) + "' has its " + count_of_nodes(rules_.shape.max_nodes) +
-                        " (" + nodes_text() + "): for another run give another --rdzv-id and --rdzv-endpoint",
-                    until_lost};
+    return Rejected{
+        formatted("the run '{}' has its {} ({}): for another run give another --rdzv-id and "
+                  "--rdzv-endpoint",
+                  printable(rules_.run_id), counted(rules_.shape.max_nodes, "node"), nodes_text()),
+        until_lost};
   }
   if (join.workers > kMaxRanks - workers_) {
-    return Rejected{"the run would have more than " + std::to_string(kMaxRanks) +
-                    " ranks: give fewer workers with --nproc-per-node"};
+    return Rejected{
+        formatted("the run would have more than {} ranks: give fewer workers with --nproc-per-node",
+                  kMaxRanks)};
   }
   return std::nullopt;
 }
@@ -96,13 +93,13 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
     set_store(member, ready->store);
     const bool is_new = member.slot < 0;
     if (phase_ == Phase::kRunning && is_new && participants_ < rules_.shape.active_nodes) {
-      stop_round(Cause::kMembership, "node " + name_of(member.join) + " has joined");
+      stop_round(Cause::kMembership, {formatted("node {} has joined", name_of(member.join))});
     }
-  } else if (const auto* failed = std::get_if<Failed>(&message)) {
-    if (member.runs) stop_round(Cause::kFailure, first_line(failed->worker), id);
+  } else if (const auto* failed = std::get_if<WorkerFailed>(&message)) {
+    if (member.runs) stop_round(Cause::kFailure, {first_line(failed->worker)}, id);
   } else if (std::holds_alternative<Stopping>(message)) {
     member.is_stopping = phase_ == Phase::kStopping;
-  } else if (const auto* ended = std::get_if<Ended>(&message)) {
+  } else if (const auto* ended = std::get_if<AttemptEnded>(&message)) {
     member.runs ? end_workers_of(id, *ended) : send_away(id, *ended);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     if (!std::exchange(member.is_leaving, true)) ++leaving_;
@@ -110,30 +107,34 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
     by_order_.erase(member.join.order);
     const bool is_too_late = cause_ == Cause::kFailure && member.is_stopping;  // as in lose()
     if (member.runs && !is_too_late) {
-      stop_round(Cause::kMembership,
-                 "node " + name_of(member.join) + " leaves after signal " + std::to_string(leave->signal), id);
+      stop_round(
+          Cause::kMembership,
+          {formatted("node {} leaves after signal {}", name_of(member.join), leave->signal), true},
+          id);
     }
   }
   pass_time(now);
 }
 
 // It cannot take part, for a reason of its own; the others go on.
-void Coordinator::send_away(MemberId id, const Ended& ended) {
-  if (ended.start_error.empty()) return;
-  add_line("node " + name_of(members_.at(id).join) + " cannot take part: " + ended.start_error);
-  outgoing_.push_back({id, EndRun{ended.start_exit_code, ended.start_error}, true});
+void Coordinator::send_away(MemberId id, const AttemptEnded& ended) {
+  if (!ended.start_failure) return;
+  const auto& [exit_code, error] = *ended.start_failure;
+  add_line(formatted("node {} cannot take part: {}", name_of(members_.at(id).join), error.message));
+  outgoing_.push_back({id, EndRun{exit_code, error.message}, true});
   remove(id);
 }
 
-void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
+void Coordinator::end_workers_of(MemberId id, const AttemptEnded& ended) {
   JoinedAgent& member = members_.at(id);
   set_runs(member, false);
-  if (!ended.can_restart) unended_on_.insert(member.join.host);
-  if (!ended.start_error.empty() && !start_failure_) {
-    start_failure_ = ended;
-    start_failure_host_ = member.join.host;
+  if (!ended.report.can_restart) unended_on_.insert(member.join.host);
+  if (ended.start_failure && !start_failure_) {
+    start_failure_ = ended.start_failure;
+    start_failure_->error.message = member.join.host + ": " + ended.start_failure->error.message;
   }
-  const auto shift = std::chrono::duration_cast<std::chrono::system_clock::duration>(Seconds(member.clock_difference));
+  const auto shift = std::chrono::duration_cast<std::chrono::system_clock::duration>(
+      Seconds(member.clock_difference));
   for (WorkerReport worker : ended.report.failures) {
     worker.time -= shift;
     worker.not_before -= shift;
@@ -143,18 +144,22 @@ void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
   }
   const auto& failures = ended.report.failures;
   if (cause_ != Cause::kNone) return;
-  if (failures.empty() && ended.start_error.empty()) {
+  if (failures.empty() && !ended.start_failure) {
     for (const auto& [other, each] : members_) {
       if (each.runs) send(other, BeginExitBarrier{});
     }
-  } else if (ended.start_error.empty() && std::all_of(failures.begin(), failures.end(), wants_requeue)) {
-    const StopWorkers stop{"workers on " + member.join.host + " ended with exit code 75: a requeue is requested", true};
+  } else if (!ended.start_failure &&
+             std::ranges::all_of(failures, wants_requeue, &WorkerReport::wait_status)) {
+    const StopWorkers stop{
+        formatted("workers on {} ended with exit code 75: a requeue is requested",
+                  member.join.host),
+        true};
     for (const auto& [other, each] : members_) {
       if (each.runs) send(other, stop);
     }
   } else {
     stop_round(Cause::kFailure,
-               failures.empty() ? member.join.host + ": " + ended.start_error : first_line(failures.front()));
+               {failures.empty() ? start_failure_->error.message : first_line(failures.front())});
   }
 }
 
@@ -164,12 +169,12 @@ void Coordinator::lose(MemberId id, const std::string& how, Time now) {
   const JoinedAgent member = found->second;
   remove(id);
   if (phase_ == Phase::kEnded) return;
-  const std::string what = "node " + name_of(member.join) + " is lost: it " + how;
+  const std::string what = formatted("node {} is lost: it {}", name_of(member.join), how);
   if (!member.is_leaving) add_line(what);
   // It was there after the failure that stopped the round, so it is not what the workers failed of.
   const bool is_too_late = cause_ == Cause::kFailure && member.is_stopping;
   if (member.runs && !is_too_late) {
-    stop_round(Cause::kMembership, what);
+    stop_round(Cause::kMembership, {what});
     last_failure_ = attempt_.interruption = what;
   }
   pass_time(now);
@@ -183,7 +188,8 @@ void Coordinator::remove(MemberId id) {
   if (member.slot >= 0) --participants_;
   if (member.is_leaving) --leaving_;
   workers_ -= member.join.workers;
-  if (const auto order = by_order_.find(member.join.order); order != by_order_.end() && order->second == id) {
+  if (const auto order = by_order_.find(member.join.order);
+      order != by_order_.end() && order->second == id) {
     by_order_.erase(order);
   }
   members_.erase(found);
@@ -207,19 +213,21 @@ void Coordinator::stop(int signal, Time now) {
   stop_signal_ = signal;
   if (phase_ == Phase::kEnded) return;
   if (phase_ == Phase::kJoining) return end_run(128 + signal, "");
-  stop_round(Cause::kUser, "signal " + std::to_string(signal) + " ends the run");
+  stop_round(Cause::kUser, {formatted("signal {} ends the run", signal), true});
   pass_time(now);
 }
 
-// A later cause of the same round replaces one that it explains: workers fail because a node is lost.
-void Coordinator::stop_round(Cause cause, const std::string& reason, MemberId but) {
+// A later cause of the same round replaces one that it explains: workers fail because a node is
+// lost.
+void Coordinator::stop_round(Cause cause, const StopReason& reason, MemberId but) {
   const bool is_first = cause_ == Cause::kNone;
   cause_ = std::max(cause_, cause);
-  if (attempt_.interruption.empty() && cause == Cause::kMembership) attempt_.interruption = reason;
+  if (attempt_.interruption.empty() && cause == Cause::kMembership)
+    attempt_.interruption = reason.text;
   if (!is_first && cause != Cause::kUser) return;
   phase_ = Phase::kStopping;
   for (const auto& [id, member] : members_) {
-    if (member.runs && id != but) send(id, StopWorkers{reason});
+    if (member.runs && id != but) send(id, StopWorkers{reason.text, false, reason.is_signal});
   }
 }
 
@@ -231,7 +239,8 @@ void Coordinator::pass_time(Time now) {
 Coordinator::Time Coordinator::next_deadline() const {
   if (phase_ != Phase::kJoining || is_held_) return Time::max();
   Time deadline = after(joining_since_, rules_.join_timeout);
-  if (!has_reported_missing_) deadline = std::min(deadline, after(joining_since_, kFirstReportAfter));
+  if (!has_reported_missing_)
+    deadline = std::min(deadline, after(joining_since_, kFirstReportAfter));
   if (ready_ < rules_.shape.min_nodes) return deadline;
   return next_round_at();
 }
@@ -243,8 +252,8 @@ void Coordinator::wait_for_agents(Time now) {
   has_reported_missing_ = false;
 }
 
-// REQUIRES: the fewest nodes are ready. After the first round only agents that have joined, and are about to be ready,
-// are waited for.
+// REQUIRES: the fewest nodes are ready. After the first round only agents that have joined, and are
+// about to be ready, are waited for.
 Coordinator::Time Coordinator::next_round_at() const {
   const bool has_all = ready_ >= rules_.shape.active_nodes;
   const bool is_one_coming = round_ < 0 || ready_ + leaving_ < static_cast<int>(members_.size());
@@ -258,15 +267,19 @@ void Coordinator::try_to_begin(Time now) {
   const int ready = ready_;
   if (ready < rules_.shape.min_nodes) {
     enough_since_.reset();
-    const std::string missing = count_of_nodes(ready) + " of " + std::to_string(rules_.shape.min_nodes) +
-                                (members_.empty() ? "" : ": " + nodes_text());
+    const std::string missing =
+        formatted("{} of {}{}", counted(ready, "node"), rules_.shape.min_nodes,
+                  members_.empty() ? "" : ": " + nodes_text());
     if (now >= after(joining_since_, rules_.join_timeout)) {
-      return end_run(EXIT_FAILURE, "only " + missing + " joined within " + seconds_text(rules_.join_timeout) +
-                                       " (join_timeout in --rdzv-conf)");
+      return end_run(EXIT_FAILURE,
+                     formatted("only {} joined within {} (join_timeout in --rdzv-conf)", missing,
+                               seconds_text(rules_.join_timeout.count())));
     }
     if (now >= after(joining_since_, kFirstReportAfter) && !has_reported_missing_) {
       has_reported_missing_ = true;
-      add_line("waiting for nodes, at most " + seconds_text(rules_.join_timeout) + ": so far " + missing);
+      add_line(formatted("waiting for nodes, at most {}: so far {}{}",
+                         seconds_text(rules_.join_timeout.count()), missing,
+                         rules_.doubt.empty() ? "" : "; " + rules_.doubt));
     }
     return;
   }
@@ -281,13 +294,14 @@ void Coordinator::begin_round() {
   std::vector<Candidate> candidates;
   for (const auto& [id, member] : members_) {
     if (!member.store) continue;
-    candidates.push_back({id, member.join.workers, member.join.order, member.join.node, member.slot});
+    candidates.push_back({id, member.join.workers, member.join.order, member.join.node, member.slot,
+                          member.join.role});
   }
   const auto assignments = plan_round(candidates, rules_.shape.active_nodes);
   const Endpoint store = *members_.at(assignments.front().member).store;
   phase_ = Phase::kRunning;
   cause_ = Cause::kNone;
-  attempt_ = AttemptReport{restarts_, std::chrono::system_clock::now(), {}, {}, {}};
+  attempt_ = AttemptReport{restarts_, std::chrono::system_clock::now()};
   unended_on_.clear();
   start_failure_.reset();
   ++round_;
@@ -299,12 +313,11 @@ void Coordinator::begin_round() {
   for (const RoundAssignment& assignment : assignments) {
     JoinedAgent& member = members_.at(assignment.member);
     member.slot = assignment.slot;
-    member.first_rank = assignment.first_rank;
+    member.first_rank = assignment.ranks.first_rank;
     set_runs(member, true);
     set_store(member, std::nullopt);
-    send(assignment.member, StartRound{round_, assignment.node_rank, assignment.node_count, assignment.first_rank,
-                                       assignment.world_size, assignment.first_local_rank, assignment.local_world_size,
-                                       store, restarts_, rules_.shape.max_restarts});
+    send(assignment.member,
+         StartRound{round_, assignment.ranks, store, restarts_, rules_.shape.max_restarts});
   }
 }
 
@@ -315,28 +328,28 @@ void Coordinator::try_to_conclude(Time now) {
 void Coordinator::conclude(Time now) {
   attempt_.lifetime = now - round_began_;
   attempt_.failures = in_order(std::move(attempt_.failures));
+  attempt_.can_restart = unended_on_.empty();
   report_.attempts.push_back(attempt_);
-  const bool has_failed = !attempt_.failures.empty() && !is_consequence(attempt_.failures.front());
-  if (has_failed && attempt_.interruption.empty()) last_failure_ = cause_of(attempt_);
-  if (start_failure_) {
-    return end_run(start_failure_->start_exit_code, start_failure_host_ + ": " + start_failure_->start_error);
-  }
+  if (has_failed(attempt_) && attempt_.interruption.empty()) last_failure_ = cause_of(attempt_);
+  if (start_failure_) return end_run(start_failure_->exit_code, start_failure_->error.message);
   if (cause_ == Cause::kNone && attempt_.failures.empty()) return end_run(0, "");
-  const AttemptEnd attempt_end = end_of(attempt_, unended_on_.empty());
   // Without a failure of its own it ended because of who came or went.
-  const bool is_interrupted = cause_ == Cause::kMembership || attempt_end.failures.empty();
+  const bool is_interrupted = cause_ == Cause::kMembership || !has_failed(attempt_);
   if (is_interrupted && cause_ != Cause::kUser && unended_on_.empty()) return wait_for_agents(now);
-  if (attempt_end.failures.empty() && cause_ != Cause::kUser) {
-    const std::string more = unended_on_.size() > 1 ? " and " + std::to_string(unended_on_.size() - 1) + " more" : "";
+  if (!has_failed(attempt_) && cause_ != Cause::kUser) {
+    const std::string more =
+        unended_on_.size() > 1 ? formatted(" and {} more", unended_on_.size() - 1) : "";
     return end_run(EXIT_FAILURE,
-                   "the run ends: processes on " + *unended_on_.begin() + more + " did not end after SIGKILL");
+                   formatted("the run ends: processes on {}{} did not end after SIGKILL",
+                             *unended_on_.begin(), more));
   }
-  ends_.push_back(attempt_end);
-  const Decision decision = decide(ends_, restarts_, {rules_.shape.max_restarts, rules_.restart_backoff, stop_signal_});
+  const Decision decision =
+      decide(report_.attempts, restarts_,
+             {rules_.shape.max_restarts, rules_.restart_backoff, stop_signal_});
   report_.reason = decision.reason;
   if (decision.next == Decision::Next::kEnd) return end_run(decision.exit_code, "");
   ++restarts_;
-  add_line("restart " + std::to_string(restarts_) + " of " + std::to_string(rules_.shape.max_restarts));
+  add_line(formatted("restart {} of {}", restarts_, rules_.shape.max_restarts));
   wait_for_agents(now);
   not_before_ = after(now, decision.delay);
 }
@@ -350,7 +363,9 @@ void Coordinator::end_run(int exit_code, const std::string& reason) {
   }
   const bool has_failed = exit_code != 0 && exit_code != kRequeueExitCode && stop_signal_ == 0;
   const std::string text =
-      reason.empty() && has_failed ? "the run failed: the agent on " + report_.host + " prints the reason" : reason;
+      reason.empty() && has_failed
+          ? formatted("the run failed: the agent on {} prints the reason", report_.host)
+          : reason;
   for (const auto& [id, member] : members_) outgoing_.push_back({id, EndRun{exit_code, text}});
 }
 
@@ -380,7 +395,10 @@ std::string Coordinator::status_json() const {
   constexpr const char* kPhases[] = {"joining", "running", "stopping", "ended"};
   OrderedJson nodes = OrderedJson::array();
   for (const auto& [id, member] : members_) {
-    const char* state = member.is_leaving ? "leaving" : member.runs ? "running" : member.store ? "waiting" : "joining";
+    const char* state = member.is_leaving ? "leaving"
+                        : member.runs     ? "running"
+                        : member.store    ? "waiting"
+                                          : "joining";
     nodes.push_back({{"host", member.join.host},
                      {"pid", member.join.pid},
                      {"state", state},

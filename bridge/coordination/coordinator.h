@@ -1,4 +1,5 @@
-// What follows for a run over several nodes when agents join, fail and are lost: a state machine without sockets.
+// What follows for a run over several nodes when agents join, fail and are lost: a state machine
+// without sockets.
 #pragma once
 
 #include <chrono>
@@ -12,7 +13,6 @@
 
 #include "bridge/coordination/agent_message.h"
 #include "bridge/coordination/coordination_time.h"
-#include "bridge/run_values/restart_policy.h"
 #include "bridge/run_values/run_report.h"
 
 namespace torchbridge {
@@ -20,19 +20,24 @@ namespace torchbridge {
 struct CoordinatorRules {
   RunShape shape;
   std::string run_id;
+  // Why nodes may not find this one, for the line that some are missing; or empty.
+  std::string doubt;
   std::chrono::duration<double> restart_backoff{};
-  std::chrono::duration<double> join_timeout{600};      // for min_nodes
-  std::chrono::duration<double> last_call_timeout{30};  // for more than min_nodes, before the first round
+  std::chrono::duration<double> join_timeout{600};  // for min_nodes
+  std::chrono::duration<double> last_call_timeout{
+      30};  // for more than min_nodes, before the first round
   Welcome keep_alive;
 };
 
-// Who it is that joined: the sender's number of the connection, from 1, which no other has at the same time.
+// Who it is that joined: the sender's number of the connection, from 1, which no other has at the
+// same time.
 using MemberId = int;
 
-// Rounds begin one after the other: each waits for agents, assigns ranks, and lasts until no worker of it runs. A round
-// ends early when a worker fails, which uses a restart, and when an agent that takes part is lost or leaves, or one
-// joins and a node is wanted, which uses none. The state of the run is in this object alone, so that it ends with the
-// process that holds it. All times are passed in. One thread.
+// Rounds begin one after the other: each waits for agents, assigns ranks, and lasts until no worker
+// of it runs. A round ends early when a worker fails, which uses a restart, and when an agent that
+// takes part is lost or leaves, or one joins and a node is wanted, which uses none. The state of
+// the run is in this object alone, so that it ends with the process that holds it. All times are
+// passed in. One thread.
 class Coordinator {
  public:
   using Time = CoordinationTime;
@@ -58,7 +63,8 @@ class Coordinator {
   void pass_time(Time now);
   Time next_deadline() const;  // for pass_time; max() where there is none
 
-  // What is to be sent, and who is to be disconnected after it; what is to be printed. Each is given once.
+  // What is to be sent, and who is to be disconnected after it; what is to be printed. Each is
+  // given once.
   struct Outgoing {
     MemberId to = 0;
     AgentMessage message;
@@ -74,8 +80,8 @@ class Coordinator {
   const RunReport& report() const { return report_; }
   // Members that were not asked to end, but for the given one.
   bool has_others_that_stay(const Join& one) const;
-  bool is_stopped_by_user() const { return stop_signal_ != 0; }
-  // For `torchbridge status`: {"run_id", "phase", "round", "restarts", "max_restarts", "nodes": [...], "last_failure"}.
+  // For `torchbridge status`: {"run_id", "phase", "round", "restarts", "max_restarts", "nodes":
+  // [...], "last_failure"}.
   std::string status_json() const;
 
  private:
@@ -98,18 +104,25 @@ class Coordinator {
   void try_to_begin(Time now);
   Time next_round_at() const;
   void begin_round();
-  void stop_round(Cause cause, const std::string& reason, MemberId but = -1);
-  void end_workers_of(MemberId member, const Ended& ended);
-  void send_away(MemberId member, const Ended& ended);
+  struct StopReason {
+    std::string text;
+    bool is_signal = false;  // as StopWorkers::for_signal
+  };
+  void stop_round(Cause cause, const StopReason& reason, MemberId but = -1);
+  void end_workers_of(MemberId member, const AttemptEnded& ended);
+  void send_away(MemberId member, const AttemptEnded& ended);
   void try_to_conclude(Time now);
   void conclude(Time now);
   void end_run(int exit_code, const std::string& reason);
-  // The one place where these facts of a member change: a step of thousands of agents must not count them each time.
+  // The one place where these facts of a member change: a step of thousands of agents must not
+  // count them each time.
   void set_store(JoinedAgent& member, std::optional<Endpoint> store);
   void set_runs(JoinedAgent& member, bool runs);
   std::string nodes_text() const;  // that are ready, and that are not
   void remove(MemberId member);
-  void send(MemberId member, AgentMessage message) { outgoing_.push_back({member, std::move(message)}); }
+  void send(MemberId member, AgentMessage message) {
+    outgoing_.push_back({member, std::move(message)});
+  }
   void add_line(std::string line) { lines_.push_back(std::move(line)); }
 
   CoordinatorRules rules_;
@@ -124,11 +137,10 @@ class Coordinator {
   int restarts_ = 0;
   int stop_signal_ = 0;
   bool is_held_ = false;
-  std::vector<AttemptEnd> ends_;  // of attempts that failed by themselves
   std::string last_failure_;
 
-  // Of the round that is gathered: when it began to be, when it may begin at the earliest, and when min_nodes were
-  // there.
+  // Of the round that is gathered: when it began to be, when it may begin at the earliest, and when
+  // min_nodes were there.
   Time joining_since_, not_before_;
   std::optional<Time> enough_since_;
   bool has_reported_missing_ = false;
@@ -137,9 +149,8 @@ class Coordinator {
   int round_ = -1;
   Cause cause_ = Cause::kNone;
   AttemptReport attempt_;
-  std::set<std::string> unended_on_;  // hosts of processes that did not end after SIGKILL
-  std::optional<Ended> start_failure_;
-  std::string start_failure_host_;
+  std::set<std::string> unended_on_;           // hosts of processes that did not end after SIGKILL
+  std::optional<StartFailure> start_failure_;  // the first, with its host
   Time round_began_;
 
   std::vector<Outgoing> outgoing_;

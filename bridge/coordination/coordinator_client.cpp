@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/net/address.h"
 #include "bridge/net/random_token.h"
 
@@ -15,13 +16,15 @@ using Seconds = std::chrono::duration<double>;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{50}, kLongestPause{1000};
-constexpr std::chrono::seconds kConnectTimeout{5};  // of one attempt: a host that is down does not answer
-constexpr std::chrono::seconds kAnswerTimeout{10};  // a coordinator answers at once, what else listens there may not
+constexpr std::chrono::seconds kConnectTimeout{
+    5};  // of one attempt: a host that is down does not answer
+constexpr std::chrono::seconds kAnswerTimeout{
+    10};  // a coordinator answers at once, what else listens there may not
 
 }  // namespace
 
-CoordinatorClient::CoordinatorClient(Endpoint coordinator, RunKey key, Join join, Time now, Time deadline,
-                                     bool is_first)
+CoordinatorClient::CoordinatorClient(Endpoint coordinator, RunKey key, Join join, Time now,
+                                     Time deadline, bool is_first)
     : coordinator_(std::move(coordinator)),
       key_(std::move(key)),
       join_(std::move(join)),
@@ -62,16 +65,17 @@ void CoordinatorClient::carry(Time now) {
   if (is_connected()) read(now);
   if (state_ == State::kFailed || now < next_deadline()) return;
   if (state_ == State::kJoined && now > after(due_, Seconds(keep_alive_.keep_alive_interval))) {
-    due_ = after(now, keep_alive());  // this process had no CPU for a while, as the coordinator on the same host
+    // This process had no CPU for a while, as the coordinator on the same host.
+    due_ = after(now, keep_alive());
   } else if (state_ == State::kJoined) {
     const auto seconds = std::chrono::ceil<std::chrono::seconds>(keep_alive()).count();
-    fail("the coordinator at " + target() + " sent nothing for " + std::to_string(seconds) + " s");
+    fail(formatted("the coordinator at {} sent nothing for {} s", target(), seconds));
   } else if (state_ == State::kPausing) {
     now < deadline_ ? begin(now) : fail(problem_);
   } else if (state_ == State::kConnecting) {
     try_again(cannot_connect(connecting_to_, ETIMEDOUT).message, now);
   } else {
-    try_again(target() + " does not answer", now);
+    try_again(formatted("{} does not answer", target()), now);
   }
 }
 
@@ -88,8 +92,10 @@ void CoordinatorClient::on_connected(Time now) {
 
 void CoordinatorClient::read(Time now) {
   connection_.flush();
-  const auto lines = connection_.receive(state_ == State::kJoined ? kLongestLine : kLongestFirstLine);
-  if (!lines && state_ == State::kJoined) return fail("the coordinator at " + target() + " " + lines.error().message);
+  const auto lines =
+      connection_.receive(state_ == State::kJoined ? kLongestLine : kLongestFirstLine);
+  if (!lines && state_ == State::kJoined)
+    return fail(formatted("the coordinator at {} {}", target(), lines.error().message));
   if (!lines)
     return state_ == State::kProving ? on_wrong_answer(now, refused_proof(target(), key_).message)
                                      : on_wrong_answer(now);
@@ -114,9 +120,9 @@ void CoordinatorClient::prove(const std::string& challenge, Time now) {
   const auto protocol = protocol_of(challenge);
   if (!protocol) return on_wrong_answer(now);
   if (*protocol != kAgentProtocol) {
-    return on_wrong_answer(now, "the torchbridge at " + target() + " uses protocol " + std::to_string(*protocol) +
-                                    ", and this one " + std::to_string(kAgentProtocol) +
-                                    ": install one version on all nodes");
+    return on_wrong_answer(now, formatted("the torchbridge at {} uses protocol {}, and this one "
+                                          "{}: install one version on all nodes",
+                                          target(), *protocol, kAgentProtocol));
   }
   std::string nonce = random_token();
   if (nonce.empty()) return try_again("the kernel of this node has no random numbers yet", now);
@@ -127,9 +133,10 @@ void CoordinatorClient::prove(const std::string& challenge, Time now) {
 
 void CoordinatorClient::join(const std::string& proof, Time now) {
   if (!proof_->is_coordinator(proof)) {
-    return on_wrong_answer(now, "the program at " + target() +
-                                    " cannot prove that it coordinates this run: another user may have the port: "
-                                    "choose another with --rdzv-endpoint");
+    return on_wrong_answer(
+        now, formatted("the program at {} cannot prove that it coordinates this run: another user "
+                       "may have the port: choose another with --rdzv-endpoint",
+                       target()));
   }
   connection_.send(line_of(join_));
   state_ = State::kJoining;
@@ -142,7 +149,7 @@ void CoordinatorClient::receive(const AgentMessage& message, Time now) {
   } else if (const auto* rejected = std::get_if<Rejected>(&message)) {
     // What may pass, as a node that is not yet known to be lost, does so within a keep-alive.
     if (!rejected_until_) rejected_until_ = after(now, Seconds(rejected->retry_seconds));
-    const std::string problem = target() + " rejects this node: " + rejected->reason;
+    const std::string problem = formatted("{} rejects this node: {}", target(), rejected->reason);
     if (now < *rejected_until_) return try_again(problem, now);
     is_rejected_ = true;
     fail(problem);
@@ -157,8 +164,8 @@ void CoordinatorClient::send(const AgentMessage& message) {
   if (state_ == State::kJoined) connection_.send(line_of(message));
 }
 
-// A coordinator that is about to end closes its connections too, and a crowded one some whose proof it has not read
-// yet.
+// A coordinator that is about to end closes its connections too, and a crowded one some whose proof
+// it has not read yet.
 void CoordinatorClient::on_wrong_answer(Time now, const std::string& problem) {
   const int most = state_ == State::kProving ? 6 : 3;
   if (++wrong_answers_ < most) return try_again(problem, now);

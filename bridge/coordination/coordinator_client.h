@@ -14,15 +14,17 @@
 
 namespace torchbridge {
 
-// Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). Connects again where nothing
-// listens yet. Resolves the host's name, and so may wait as long as the system's resolver does. One thread.
+// Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). Connects again
+// where nothing listens yet. Resolves the host's name, and so may wait as long as the system's
+// resolver does. One thread.
 class CoordinatorClient {
  public:
   using Time = CoordinationTime;
 
-  // Begins to connect; gives up at `deadline`. `is_first` false: the coordinator was there before, so that a host
-  // where nothing listens ends it at once.
-  CoordinatorClient(Endpoint coordinator, RunKey key, Join join, Time now, Time deadline, bool is_first = true);
+  // Begins to connect; gives up at `deadline`. `is_first` false: the coordinator was there before,
+  // so that a host where nothing listens ends it at once.
+  CoordinatorClient(Endpoint coordinator, RunKey key, Join join, Time now, Time deadline,
+                    bool is_first = true);
 
   int descriptor() const;        // -1 between two attempts
   std::uint32_t events() const;  // as of epoll and poll
@@ -62,10 +64,12 @@ class CoordinatorClient {
   void try_again(const std::string& problem, Time now);
   void fail(const std::string& problem);
   std::chrono::duration<double> keep_alive() const {
-    return std::chrono::duration<double>(keep_alive_.keep_alive_interval) * keep_alive_.keep_alive_attempts;
+    return std::chrono::duration<double>(keep_alive_.keep_alive_interval) *
+           keep_alive_.keep_alive_attempts;
   }
   static constexpr char kNoCoordinator[] =
-      " does not answer as a coordinator of torchbridge run does: it may be a torchrun, or another program has the "
+      " does not answer as a coordinator of torchbridge run does: it may be a torchrun, or another "
+      "program has the "
       "port: "
       "choose another with --rdzv-endpoint";
   std::string target() const { return coordinator_.host + ":" + std::to_string(coordinator_.port); }

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
 #include "bridge/net/random_token.h"
 
@@ -19,23 +20,35 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr MemberId kListener = 0;
 
-// The first bytes of a client of PyTorch's TCPStore: the query to validate, and its magic number (TCPStore.cpp).
+// The first bytes of a client of PyTorch's TCPStore: the query to validate, and its magic number
+// (TCPStore.cpp).
 constexpr std::string_view kStoreClient("\x00\xce\xf7\x85\x3c", 5);
+
+// Strangers may connect from any number of addresses; none of them must use up the line about
+// another one.
+bool is_new(std::set<std::string>& told, const std::string& address) {
+  constexpr std::size_t kMost = 16;
+  return told.size() < kMost && told.insert(address).second;
+}
 
 }  // namespace
 
-Result<CoordinatorServer> CoordinatorServer::open(Socket listener, RunKey key, Coordinator coordinator) {
+Result<CoordinatorServer> CoordinatorServer::open(Socket listener, RunKey key,
+                                                  Coordinator coordinator) {
   Socket epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.open()) return Error{std::string("cannot wait for other nodes: ") + std::strerror(errno)};
+  if (!epoll.open())
+    return Error{formatted("cannot wait for other nodes: {}", std::strerror(errno))};
   fcntl(listener.descriptor(), F_SETFL, fcntl(listener.descriptor(), F_GETFL) | O_NONBLOCK);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kListener}};
   if (epoll_ctl(epoll.descriptor(), EPOLL_CTL_ADD, listener.descriptor(), &event) != 0) {
-    return Error{std::string("cannot wait for other nodes: ") + std::strerror(errno)};
+    return Error{formatted("cannot wait for other nodes: {}", std::strerror(errno))};
   }
-  return CoordinatorServer(std::move(listener), std::move(epoll), std::move(key), std::move(coordinator));
+  return CoordinatorServer(std::move(listener), std::move(epoll), std::move(key),
+                           std::move(coordinator));
 }
 
-CoordinatorServer::CoordinatorServer(Socket listener, Socket epoll, RunKey key, Coordinator coordinator)
+CoordinatorServer::CoordinatorServer(Socket listener, Socket epoll, RunKey key,
+                                     Coordinator coordinator)
     : listener_(std::move(listener)),
       epoll_(std::move(epoll)),
       key_(std::move(key)),
@@ -46,7 +59,8 @@ CoordinatorServer::Time CoordinatorServer::next_deadline() const {
   return std::min(next_sweep_, coordinator_.next_deadline());
 }
 
-// What has come is read before a keep-alive is missed: this process may have been stopped for a while.
+// What has come is read before a keep-alive is missed: this process may have been stopped for a
+// while.
 void CoordinatorServer::carry(Time now) {
   constexpr int kMostEvents = 256;
   epoll_event events[kMostEvents];
@@ -85,7 +99,8 @@ void CoordinatorServer::accept_all(Time now) {
     if (strangers() >= kMostStrangers) return begin_crowd(now);
     Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.open()) {
-      const bool is_short_of_something = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      const bool is_short_of_something =
+          errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (is_short_of_something) pause_accepting(errno, now);
       return;
     }
@@ -101,23 +116,26 @@ void CoordinatorServer::accept_all(Time now) {
     peer.accepted = peer.last_heard = peer.last_sent = now;
     peer.connection.send(peer.proof.challenge() + "\n");
     watch(id, peer, EPOLL_CTL_ADD);
-    next_sweep_ = std::min(next_sweep_,
-                           after(now, std::min<Seconds>(kCrowdedDeadline, Seconds(keep_alive_.keep_alive_interval))));
+    next_sweep_ = std::min(
+        next_sweep_,
+        after(now, std::min<Seconds>(kCrowdedDeadline, Seconds(keep_alive_.keep_alive_interval))));
   }
 }
 
 void CoordinatorServer::begin_crowd(Time now) {
-  const bool is_new = !is_crowded_ && (crowded_until_ == Time::min() || now > crowded_until_ + kCrowdedDeadline);
+  const bool is_new =
+      !is_crowded_ && (crowded_until_ == Time::min() || now > crowded_until_ + kCrowdedDeadline);
   if (is_new) crowded_since_ = now;
   is_crowded_ = true;
   is_flooded_ = now >= crowded_since_ + kCrowdedDeadline;
-  next_sweep_ = std::min(next_sweep_, now);  // some may have been here for longer than they now may be
+  // Some may have been here for longer than they now may be.
+  next_sweep_ = std::min(next_sweep_, now);
   watch_listener(false);
 }
 
 // The connection stays in the kernel's queue, where it would wake this process again and again.
 void CoordinatorServer::pause_accepting(int error, Time now) {
-  if (!is_short_) lines_.push_back(std::string("cannot accept more nodes: ") + std::strerror(error));
+  if (!is_short_) lines_.push_back(formatted("cannot accept more nodes: {}", std::strerror(error)));
   is_short_ = true;
   watch_listener(false);
   next_sweep_ = std::min(next_sweep_, after(now, Seconds(keep_alive_.keep_alive_interval)));
@@ -129,7 +147,8 @@ void CoordinatorServer::watch_listener(bool accepts) const {
 }
 
 void CoordinatorServer::watch(MemberId id, const AgentConnection& peer, int operation) const {
-  epoll_event event{.events = peer.connection.events(), .data = {.u64 = static_cast<std::uint64_t>(id)}};
+  epoll_event event{.events = peer.connection.events(),
+                    .data = {.u64 = static_cast<std::uint64_t>(id)}};
   epoll_ctl(epoll_.descriptor(), operation, peer.connection.descriptor(), &event);
 }
 
@@ -146,7 +165,7 @@ void CoordinatorServer::read(MemberId id, Time now) {
       continue;
     }
     const auto message = parse_message(line);
-    if (!message) return close(id, "sent an invalid message: " + printable(line), now);
+    if (!message) return close(id, formatted("sent an invalid message: {}", printable(line)), now);
     receive(id, peer, *message, now);
   }
   watch(id, peer, EPOLL_CTL_MOD);
@@ -154,39 +173,46 @@ void CoordinatorServer::read(MemberId id, Time now) {
 
 bool CoordinatorServer::is_torchrun(const AgentConnection& peer) {
   if (!peer.connection.unfinished().starts_with(kStoreClient)) return false;
-  if (!std::exchange(has_seen_torchrun_, true)) {
-    lines_.push_back("an agent of torchrun on " + peer.address +
-                     " tries to join, and cannot: start all nodes by torchbridge run");
+  if (is_new(of_torchrun_, peer.address)) {
+    lines_.push_back(formatted(
+        "an agent of torchrun on {} tries to join, and cannot: start all nodes by torchbridge run; "
+        "if it is a worker, its init_method has the coordinator's port: give env://",
+        peer.address));
   }
   return true;
 }
 
-bool CoordinatorServer::prove(MemberId id, AgentConnection& peer, const std::string& line, Time now) {
+bool CoordinatorServer::prove(MemberId id, AgentConnection& peer, const std::string& line,
+                              Time now) {
   const auto proven = peer.proof.check(key_, line);
   if (!proven) {
-    if (is_proof(line) && !std::exchange(has_seen_other_key_, true)) {
-      lines_.push_back("a program on " + peer.address + " has no valid proof and gets no answer: if it is a node of " +
-                       "this run, give all nodes the same --rdzv-id, and the same --rdzv-token-file or " +
-                       kTokenVariable);
+    if (is_proof(line) && is_new(with_other_key_, peer.address)) {
+      lines_.push_back(formatted(
+          "a program on {} has no valid proof and gets no answer: if it is a node of this run, "
+          "give all nodes the same --rdzv-id, and the same --rdzv-token-file or {}",
+          peer.address, kTokenVariable));
     }
     return false;
   }
   peer.has_proven = true;
   std::string answer = proven->answer + "\n";
-  if (proven->purpose == ConnectionPurpose::kStatus) answer += line_of(RunStatus{coordinator_.status_json()});
+  if (proven->purpose == ConnectionPurpose::kStatus)
+    answer += line_of(RunStatus{coordinator_.status_json()});
   peer.connection.send(answer);
   peer.last_sent = now;
   if (proven->purpose == ConnectionPurpose::kStatus) close_when_sent(id);
   return true;
 }
 
-void CoordinatorServer::receive(MemberId id, AgentConnection& peer, const AgentMessage& message, Time now) {
+void CoordinatorServer::receive(MemberId id, AgentConnection& peer, const AgentMessage& message,
+                                Time now) {
   if (peer.is_closing) return;
   if (const auto* alive = std::get_if<Alive>(&message)) {
     const double round_trip = clock_now() - alive->answered_clock;
     if (alive->answered_clock == 0 || round_trip < 0 || round_trip / 2 > peer.clock_error) return;
     peer.clock_error = round_trip / 2;
-    coordinator_.set_clock(id, alive->clock - alive->answered_clock - round_trip / 2, peer.clock_error);
+    coordinator_.set_clock(id, alive->clock - alive->answered_clock - round_trip / 2,
+                           peer.clock_error);
   } else if (const auto* join = std::get_if<Join>(&message); join && !peer.has_joined) {
     coordinator_.join(id, *join, now);
     send_outgoing(now);  // Welcome comes before anything else
@@ -201,14 +227,18 @@ void CoordinatorServer::receive(MemberId id, AgentConnection& peer, const AgentM
 
 CoordinatorServer::Time CoordinatorServer::lost_at(const AgentConnection& peer) const {
   if (!peer.has_joined) {
-    return peer.accepted + (is_flooded_ ? kFloodedDeadline : is_crowded_ ? kCrowdedDeadline : kProofDeadline);
+    return peer.accepted + (is_flooded_   ? kFloodedDeadline
+                            : is_crowded_ ? kCrowdedDeadline
+                                          : kProofDeadline);
   }
-  return after(peer.last_heard, Seconds(keep_alive_.keep_alive_interval) * keep_alive_.keep_alive_attempts);
+  return after(peer.last_heard,
+               Seconds(keep_alive_.keep_alive_interval) * keep_alive_.keep_alive_attempts);
 }
 
 void CoordinatorServer::sweep(Time now) {
   const Seconds interval(keep_alive_.keep_alive_interval);
-  // This process had no CPU for a while, and has sent no keep-alives meanwhile: the time starts again.
+  // This process had no CPU for a while, and has sent no keep-alives meanwhile: the time starts
+  // again.
   const bool has_slept = now > after(next_sweep_, interval);
   next_sweep_ = Time::max();
   if (is_short_) watch_listener(true);
@@ -219,12 +249,14 @@ void CoordinatorServer::sweep(Time now) {
       lost.push_back(id);
       continue;
     }
-    if (peer.has_joined && now >= after(peer.last_sent, interval)) send(id, Alive{clock_now(), 0}, now);
+    if (peer.has_joined && now >= after(peer.last_sent, interval))
+      send(id, Alive{clock_now(), 0}, now);
     next_sweep_ = std::min(next_sweep_, lost_at(peer));
     if (peer.has_joined) next_sweep_ = std::min(next_sweep_, after(peer.last_sent, interval));
   }
-  const auto seconds = std::chrono::ceil<std::chrono::seconds>(interval * keep_alive_.keep_alive_attempts).count();
-  for (const MemberId id : lost) close(id, "sent nothing for " + std::to_string(seconds) + " s", now);
+  const auto seconds =
+      std::chrono::ceil<std::chrono::seconds>(interval * keep_alive_.keep_alive_attempts).count();
+  for (const MemberId id : lost) close(id, formatted("sent nothing for {} s", seconds), now);
 }
 
 // A connection that fails now is noticed when it is read.

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,12 +13,13 @@
 
 namespace torchbridge {
 
-// Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). Who connects gets a challenge, and
-// no answer until it has proven that it has the key of the run (connection_proof.h): else it is closed, and so is one
-// that has not joined within kProofDeadline, whatever it sends. Of those at most kMostStrangers are open at a time, and
-// others wait in the kernel's queue. Where so many are open, each is closed after kCrowdedDeadline, and after
-// kFloodedDeadline where that has lasted: an agent proves that it belongs to the run at once. A member that sends
-// nothing for keep_alive_attempts intervals is lost. One thread.
+// Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). Who connects
+// gets a challenge, and no answer until it has proven that it has the key of the run
+// (connection_proof.h): else it is closed, and so is one that has not joined within kProofDeadline,
+// whatever it sends. Of those at most kMostStrangers are open at a time, and others wait in the
+// kernel's queue. Where so many are open, each is closed after kCrowdedDeadline, and after
+// kFloodedDeadline where that has lasted: an agent proves that it belongs to the run at once. A
+// member that sends nothing for keep_alive_attempts intervals is lost. One thread.
 class CoordinatorServer {
  public:
   using Time = CoordinationTime;
@@ -81,9 +83,8 @@ class CoordinatorServer {
   std::vector<MemberId> closing_;
   std::vector<std::string> lines_;
   Time next_sweep_ = Time::max();
-  bool has_seen_torchrun_ = false;
-  bool has_seen_other_key_ = false;
-  bool is_crowded_ = false;  // kMostStrangers are open
+  std::set<std::string> of_torchrun_, with_other_key_;  // addresses that the user has been told of
+  bool is_crowded_ = false;                             // kMostStrangers are open
   bool is_flooded_ = false;  // and were, with pauses of at most kCrowdedDeadline, for as long
   Time crowded_since_{}, crowded_until_ = Time::min();
   bool is_short_ = false;  // of descriptors or memory, now or before
@@ -91,6 +92,7 @@ class CoordinatorServer {
 
 inline constexpr int kMostStrangers = 256;
 // From accept.
-inline constexpr std::chrono::milliseconds kProofDeadline{5000}, kCrowdedDeadline{1000}, kFloodedDeadline{50};
+inline constexpr std::chrono::milliseconds kProofDeadline{5000}, kCrowdedDeadline{1000},
+    kFloodedDeadline{50};
 
 }  // namespace torchbridge

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/coordination/coordinator_record.h"
 #include "bridge/coordination/http_client.h"
 #include "bridge/net/address.h"
@@ -34,7 +35,8 @@ std::string to_base64(const std::string& bytes) {
     for (std::size_t j = 0; j < 3; ++j) {
       group = group << 8 | (i + j < bytes.size() ? static_cast<unsigned char>(bytes[i + j]) : 0U);
     }
-    for (std::size_t j = 0; j < 4; ++j) text += i + j <= bytes.size() ? kLetters[group >> (18 - 6 * j) & 63] : '=';
+    for (std::size_t j = 0; j < 4; ++j)
+      text += i + j <= bytes.size() ? kLetters[group >> (18 - 6 * j) & 63] : '=';
   }
   return text;
 }
@@ -73,14 +75,16 @@ class EtcdRecord : public CoordinatorRecord {
     const auto lease = request("lease/grant", {{"TTL", settings_.lease}});
     if (!lease) return lease.error();
     lease_ = text_in(*lease, "ID");
-    if (lease_.empty()) return Error{"etcd: " + settings_.url + " grants no lease"};
+    if (lease_.empty()) return Error{formatted("etcd: {} grants no lease", settings_.url)};
     const std::string key = to_base64(settings_.prefix + "coordinator");
-    const json put = {
-        {"request_put",
-         {{"key", key}, {"value", to_base64(own.host + " " + std::to_string(own.port))}, {"lease", lease_}}}};
+    const json put = {{"request_put",
+                       {{"key", key},
+                        {"value", to_base64(own.host + " " + std::to_string(own.port))},
+                        {"lease", lease_}}}};
     const json compare = {{"target", "CREATE"}, {"key", key}, {"create_revision", "0"}};
-    const auto taken = request(
-        "kv/txn", {{"compare", {compare}}, {"success", {put}}, {"failure", {{{"request_range", {{"key", key}}}}}}});
+    const auto taken = request("kv/txn", {{"compare", {compare}},
+                                          {"success", {put}},
+                                          {"failure", {{{"request_range", {{"key", key}}}}}}});
     if (!taken) return taken.error();
     const auto succeeded = taken->find("succeeded");
     if (succeeded != taken->end() && *succeeded == true) {
@@ -95,7 +99,8 @@ class EtcdRecord : public CoordinatorRecord {
     const auto now = Clock::now();
     if (!life_.open() || now < life_shown_ + std::chrono::milliseconds(200)) return;
     life_shown_ = now;
-    (void)!write(life_.descriptor(), "", 1);  // a full pipe, or a process that has ended: descriptor() shows it
+    // A full pipe, or a process that has ended: descriptor() shows it.
+    (void)!write(life_.descriptor(), "", 1);
   }
   int lease_process() const override { return lease_process_; }
   void release() override {
@@ -114,15 +119,16 @@ class EtcdRecord : public CoordinatorRecord {
     const auto used = parse_integer(value.substr(0, space), 0, INT32_MAX);
     const bool is_left = space != value.npos;
     if (!used || (is_left && value.substr(space) != kLeft)) {
-      return Error{"etcd: key '" + printable(key) + "' contains '" + printable(value) +
-                   "', not a number of restarts: remove the key"};
+      return Error{
+          formatted("etcd: key '{}' contains '{}', not a number of restarts: remove the key",
+                    printable(key), printable(value))};
     }
     return Restarts{static_cast<int>(*used), is_left};
   }
   Status set_restarts(const Restarts& restarts) override {
     const std::string value = std::to_string(restarts.used) + (restarts.is_left ? kLeft : "");
-    const auto put =
-        request("kv/put", {{"key", to_base64(settings_.prefix + "restarts")}, {"value", to_base64(value)}});
+    const auto put = request(
+        "kv/put", {{"key", to_base64(settings_.prefix + "restarts")}, {"value", to_base64(value)}});
     if (!put) return put.error();
     return Ok{};
   }
@@ -145,14 +151,16 @@ class EtcdRecord : public CoordinatorRecord {
     }
     if (!answer) return Error{"etcd: " + answer.error().message};
     json parsed = json::parse(*answer, nullptr, false);
-    if (!parsed.is_object()) return Error{"etcd: " + settings_.url + " answers '" + printable(*answer) + "'"};
+    if (!parsed.is_object())
+      return Error{formatted("etcd: {} answers '{}'", settings_.url, printable(*answer))};
     return parsed;
   }
 
   Status authenticate() {
     if (settings_.user.empty() || !token_.empty()) return Ok{};
-    const auto answer = http_->post(settings_.url + "/v3/auth/authenticate",
-                                    json{{"name", settings_.user}, {"password", settings_.password}}.dump(), "");
+    const auto answer =
+        http_->post(settings_.url + "/v3/auth/authenticate",
+                    json{{"name", settings_.user}, {"password", settings_.password}}.dump(), "");
     if (!answer) return Error{"etcd: " + answer.error().message};
     const json parsed = json::parse(*answer, nullptr, false);
     token_ = text_in(parsed, "token");
@@ -178,11 +186,14 @@ class EtcdRecord : public CoordinatorRecord {
     return {host, static_cast<int>(*port)};
   }
 
-  // A process of its own renews the lease, as the agent must not wait for etcd. It ends when etcd has not answered for
-  // half of the lease, so that the agent stops before another one takes its place.
+  // A process of its own renews the lease, as the agent must not wait for etcd. It ends when etcd
+  // has not answered for half of the lease, so that the agent stops before another one takes its
+  // place.
   Status start_lease_process() {
     int ends[2], life[2];
-    const auto failed = [] { return Error{std::string("cannot keep etcd's lease: ") + std::strerror(errno)}; };
+    const auto failed = [] {
+      return Error{formatted("cannot keep etcd's lease: {}", std::strerror(errno))};
+    };
     if (pipe2(ends, O_CLOEXEC) != 0) return failed();
     lease_socket_ = Socket(ends[0]);
     const Socket own_end(ends[1]);
@@ -203,14 +214,16 @@ class EtcdRecord : public CoordinatorRecord {
       // Not the listener and the members' connections.
       if (descriptor != kept_descriptor && descriptor != life_of_agent) close(descriptor);
     }
-    auto http = HttpClient::open({settings_.ca_cert, settings_.cert, settings_.key, std::max(1, settings_.lease / 8)});
+    auto http = HttpClient::open(
+        {settings_.ca_cert, settings_.cert, settings_.key, std::max(1, settings_.lease / 8)});
     if (!http) return;
     http_ = std::move(*http);
     auto last = Clock::now(), alive = last;
     for (;;) {
       char bytes[64];
       while (read(life_of_agent, bytes, sizeof bytes) > 0) alive = Clock::now();
-      if (Clock::now() - alive > std::chrono::seconds(settings_.lease + 1)) return;  // it is stopped
+      if (Clock::now() - alive > std::chrono::seconds(settings_.lease + 1))
+        return;  // it is stopped
       const auto asked = Clock::now();
       const auto kept = request("lease/keepalive", {{"ID", lease_}});
       if (kept && text_in(kept->value("result", json()), "TTL").empty()) return;  // it has expired
@@ -242,7 +255,8 @@ class EtcdRecord : public CoordinatorRecord {
 Result<std::unique_ptr<CoordinatorRecord>> etcd_coordinator_record(const EtcdSettings& settings) {
   auto http = HttpClient::open({settings.ca_cert, settings.cert, settings.key, settings.timeout});
   if (!http) return http.error();
-  return std::unique_ptr<CoordinatorRecord>(std::make_unique<EtcdRecord>(settings, std::move(*http)));
+  return std::unique_ptr<CoordinatorRecord>(
+      std::make_unique<EtcdRecord>(settings, std::move(*http)));
 }
 
 }  // namespace torchbridge

@@ -1,15 +1,14 @@
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/coordination/coordinator_record.h"
-#include "bridge/host/file_owner.h"
+#include "bridge/host/own_file.h"
 #include "bridge/net/address.h"
 #include "bridge/net/socket.h"
 
@@ -59,41 +58,20 @@ class FileCoordinatorRecord : public CoordinatorRecord {
 
  private:
   static constexpr std::string_view kLeft = " left\n";
-  static constexpr char kRemedy[] = "give a file in a folder that this user alone can write";
   struct RecordContent {
     Restarts restarts;
     Endpoint coordinator;
   };
 
   Error wrong(const std::string& reason) const {
-    return Error{"--rdzv-endpoint '" + printable(path_) + "', with store_type=file: " + reason};
+    return Error{
+        formatted("--rdzv-endpoint '{}', with store_type=file: {}", printable(path_), reason)};
   }
-  // The file, made where there is none. In a folder such as /tmp another user may have made it before, or a link: what
-  // it names would be believed.
+  // In a folder such as /tmp another user may have made it before, or a link: what it names would
+  // be believed.
   Result<Socket> open_own() const {
-    const auto slash = path_.rfind('/');
-    const std::string folder = slash == path_.npos ? "." : path_.substr(0, std::max<std::size_t>(slash, 1));
-    struct stat found {};
-    if (stat(folder.c_str(), &found) != 0) return wrong("folder '" + printable(folder) + "': " + std::strerror(errno));
-    // In a folder that all may write, the sticky bit keeps each user's files from the others.
-    const mode_t bits = (found.st_mode & S_ISVTX) != 0 ? 0 : kWrite;
-    if (const std::string other = who_else_may(bits, found); !other.empty()) {
-      return wrong("its folder '" + printable(folder) + "' " + other +
-                   ", so that another user may replace the file: " + kRemedy);
-    }
-    Socket file(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600));
-    if (!file.open()) {
-      const int error = errno;
-      const bool is_there = lstat(path_.c_str(), &found) == 0;
-      if (is_there && S_ISLNK(found.st_mode)) return wrong("it is a symbolic link: give the file itself");
-      const std::string other = is_there ? who_else_may(kWrite, found) : "";
-      return wrong(other.empty() ? std::strerror(error) : "it " + other + ": " + kRemedy);
-    }
-    if (fstat(file.descriptor(), &found) != 0) return wrong(std::strerror(errno));
-    if (!S_ISREG(found.st_mode)) return wrong("it is no file");
-    if (const std::string other = who_else_may(kWrite, found); !other.empty())
-      return wrong("it " + other + ": " + kRemedy);
-    return file;
+    const auto file = open_own_file(path_);
+    return file ? Result<Socket>(Socket(*file)) : wrong(file.error().message);
   }
   bool is_at_path(const Socket& file) const {
     struct stat opened {
@@ -112,19 +90,24 @@ class FileCoordinatorRecord : public CoordinatorRecord {
     const auto space = line.find(' ');
     const auto restarts = parse_integer(line.substr(0, space), 0, INT32_MAX);
     const bool is_whole = space != line.npos && line.ends_with('\n');
-    const auto coordinator =
-        is_whole ? parse_endpoint(line.substr(space + 1, line.size() - space - 2)) : Result<Endpoint>(Error{});
+    const auto coordinator = is_whole
+                                 ? parse_endpoint(line.substr(space + 1, line.size() - space - 2))
+                                 : Result<Endpoint>(Error{});
     const bool is_address = coordinator && is_numeric(coordinator->host) && coordinator->port > 0;
-    if (!restarts || !is_address) return wrong("it contains '" + printable(line) + "', not a coordinator's address");
+    if (!restarts || !is_address)
+      return wrong(formatted("it contains '{}', not a coordinator's address", printable(line)));
     return RecordContent{{static_cast<int>(*restarts), is_left}, *coordinator};
   }
   Status write() const {
     const Endpoint& at = content_.coordinator;
     const bool is_v6 = at.host.find(':') != at.host.npos;
-    const std::string text = std::to_string(content_.restarts.used) + " " + (is_v6 ? "[" + at.host + "]" : at.host) +
-                             ":" + std::to_string(at.port) + (content_.restarts.is_left ? std::string(kLeft) : "\n");
-    if (pwrite(file_.descriptor(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
-        ftruncate(file_.descriptor(), static_cast<off_t>(text.size())) != 0 || fsync(file_.descriptor()) != 0) {
+    const std::string text =
+        std::to_string(content_.restarts.used) + " " + (is_v6 ? "[" + at.host + "]" : at.host) +
+        ":" + std::to_string(at.port) + (content_.restarts.is_left ? std::string(kLeft) : "\n");
+    if (pwrite(file_.descriptor(), text.data(), text.size(), 0) !=
+            static_cast<ssize_t>(text.size()) ||
+        ftruncate(file_.descriptor(), static_cast<off_t>(text.size())) != 0 ||
+        fsync(file_.descriptor()) != 0) {
       return wrong(std::strerror(errno));
     }
     return Ok{};

@@ -6,6 +6,7 @@
 #endif
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge {
 
@@ -42,11 +43,13 @@ std::size_t append(const char* data, std::size_t, std::size_t size, void* text) 
 
 class CurlClient : public HttpClient {
  public:
-  CurlClient(const Curl& curl, HttpSettings settings) : curl_(curl), settings_(std::move(settings)) {}
+  CurlClient(const Curl& curl, HttpSettings settings)
+      : curl_(curl), settings_(std::move(settings)) {}
 
-  Result<std::string> post(const std::string& url, const std::string& body, const std::string& token) override {
+  Result<std::string> post(const std::string& url, const std::string& body,
+                           const std::string& token) override {
     CURL* handle = curl_.easy_init();
-    if (handle == nullptr) return Error{url + ": cannot begin a request"};
+    if (handle == nullptr) return Error{formatted("{}: cannot begin a request", url)};
     std::string answer;
     curl_slist* headers = curl_.slist_append(nullptr, "Content-Type: application/json");
     if (!token.empty()) headers = curl_.slist_append(headers, ("Authorization: " + token).c_str());
@@ -57,8 +60,9 @@ class CurlClient : public HttpClient {
     curl_.easy_setopt(handle, CURLOPT_WRITEDATA, &answer);
     curl_.easy_setopt(handle, CURLOPT_TIMEOUT, static_cast<long>(settings_.timeout));
     curl_.easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
-    const std::pair<CURLoption, const std::string*> files[] = {
-        {CURLOPT_CAINFO, &settings_.ca_cert}, {CURLOPT_SSLCERT, &settings_.cert}, {CURLOPT_SSLKEY, &settings_.key}};
+    const std::pair<CURLoption, const std::string*> files[] = {{CURLOPT_CAINFO, &settings_.ca_cert},
+                                                               {CURLOPT_SSLCERT, &settings_.cert},
+                                                               {CURLOPT_SSLKEY, &settings_.key}};
     for (const auto& [option, file] : files) {
       if (!file->empty()) curl_.easy_setopt(handle, option, file->c_str());
     }
@@ -69,7 +73,7 @@ class CurlClient : public HttpClient {
     curl_.slist_free_all(headers);
     if (code != CURLE_OK) return Error{url + ": " + curl_.easy_strerror(code)};
     constexpr long kOk = 200;
-    if (status != kOk) return Error{url + ": status " + std::to_string(status) + ": " + printable(answer)};
+    if (status != kOk) return Error{formatted("{}: status {}: {}", url, status, printable(answer))};
     return answer;
   }
 
@@ -84,22 +88,30 @@ Result<std::unique_ptr<HttpClient>> HttpClient::open(HttpSettings settings) {
   void* library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) library = dlopen("libcurl-gnutls.so.4", RTLD_NOW | RTLD_LOCAL);
   Curl curl;
-  const bool is_complete =
-      library && find(library, "curl_easy_init", curl.easy_init) &&
-      find(library, "curl_easy_setopt", curl.easy_setopt) && find(library, "curl_easy_perform", curl.easy_perform) &&
-      find(library, "curl_easy_getinfo", curl.easy_getinfo) &&
-      find(library, "curl_easy_strerror", curl.easy_strerror) &&
-      find(library, "curl_easy_cleanup", curl.easy_cleanup) && find(library, "curl_slist_append", curl.slist_append) &&
-      find(library, "curl_slist_free_all", curl.slist_free_all);
-  if (!is_complete) return Error{"etcd needs libcurl.so.4 (Debian: libcurl4): " + std::string(dlerror())};
+  const bool is_complete = library && find(library, "curl_easy_init", curl.easy_init) &&
+                           find(library, "curl_easy_setopt", curl.easy_setopt) &&
+                           find(library, "curl_easy_perform", curl.easy_perform) &&
+                           find(library, "curl_easy_getinfo", curl.easy_getinfo) &&
+                           find(library, "curl_easy_strerror", curl.easy_strerror) &&
+                           find(library, "curl_easy_cleanup", curl.easy_cleanup) &&
+                           find(library, "curl_slist_append", curl.slist_append) &&
+                           find(library, "curl_slist_free_all", curl.slist_free_all);
+  if (!is_complete)
+    return Error{formatted("etcd needs libcurl.so.4 (Debian: libcurl4): {}", dlerror())};
   return std::unique_ptr<HttpClient>(std::make_unique<CurlClient>(curl, std::move(settings)));
 }
+
+bool HttpClient::is_built() { return true; }
 
 #else
 
 Result<std::unique_ptr<HttpClient>> HttpClient::open(HttpSettings) {
-  return Error{"this torchbridge was built without libcurl's headers (Debian: libcurl4-openssl-dev), which etcd needs"};
+  return Error{
+      "this torchbridge was built without libcurl's headers (Debian: libcurl4-openssl-dev), which "
+      "etcd needs"};
 }
+
+bool HttpClient::is_built() { return false; }
 
 #endif
 

@@ -18,10 +18,13 @@ class HttpClient {
  public:
   // An error where libcurl is missing.
   static Result<std::unique_ptr<HttpClient>> open(HttpSettings settings);
+  static bool is_built();  // with libcurl's headers
   virtual ~HttpClient() = default;
 
-  // The answer's body; an error with the reason, or with the status and the body where the status is not 200.
-  virtual Result<std::string> post(const std::string& url, const std::string& body, const std::string& token) = 0;
+  // The answer's body; an error with the reason, or with the status and the body where the status
+  // is not 200.
+  virtual Result<std::string> post(const std::string& url, const std::string& body,
+                                   const std::string& token) = 0;
 };
 
 }  // namespace torchbridge

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bridge/base/message_text.h"
+
 namespace torchbridge {
 
 LineConnection::LineConnection(Socket socket) : socket_(std::move(socket)) {
@@ -18,7 +20,8 @@ LineConnection::LineConnection(Socket socket) : socket_(std::move(socket)) {
 }
 
 std::uint32_t LineConnection::events() const {
-  return static_cast<std::uint32_t>(EPOLLIN) | (has_unsent() ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
+  return static_cast<std::uint32_t>(EPOLLIN) |
+         (has_unsent() ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
 }
 
 Result<std::vector<std::string>> LineConnection::receive(std::size_t longest) {
@@ -34,13 +37,13 @@ Result<std::vector<std::string>> LineConnection::receive(std::size_t longest) {
       problem = "closed its connection";
       break;
     } else if (errno != EINTR) {
-      if (errno != EAGAIN) problem = std::string("lost its connection: ") + std::strerror(errno);
+      if (errno != EAGAIN) problem = formatted("lost its connection: {}", std::strerror(errno));
       break;
     }
   }
   auto lines = take_lines();
   if (lines.empty() && received_.size() > longest)
-    return Error{"sent a line of more than " + std::to_string(longest) + " bytes"};
+    return Error{formatted("sent a line of more than {} bytes", longest)};
   if (lines.empty() && !problem.empty()) return Error{problem};
   return lines;
 }
@@ -48,7 +51,8 @@ Result<std::vector<std::string>> LineConnection::receive(std::size_t longest) {
 std::vector<std::string> LineConnection::take_lines() {
   std::vector<std::string> lines;
   std::size_t begin = 0;
-  for (auto end = received_.find('\n', searched_); end != received_.npos; end = received_.find('\n', begin)) {
+  for (auto end = received_.find('\n', searched_); end != received_.npos;
+       end = received_.find('\n', begin)) {
     lines.push_back(received_.substr(begin, end - begin));
     begin = end + 1;
   }
@@ -66,7 +70,8 @@ void LineConnection::send(std::string_view lines) {
 
 void LineConnection::flush() {
   while (sent_ < unsent_.size()) {
-    const ssize_t size = ::send(socket_.descriptor(), unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
+    const ssize_t size =
+        ::send(socket_.descriptor(), unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) {
       if (errno != EAGAIN) sent_ = unsent_.size();  // the next receive() has the error

@@ -26,14 +26,15 @@ class LineConnection {
   // What to wait for: EPOLLIN, and EPOLLOUT while a line is not sent whole.
   std::uint32_t events() const;
 
-  // Lines that have come, without their newlines. An error where the other side has closed the connection or it is
-  // broken, after the lines before it were given; for a line of more than `longest` bytes, of which no more are kept;
-  // and where the other side does not read. The work is linear in what has come.
+  // Lines that have come, without their newlines. An error where the other side has closed the
+  // connection or it is broken, after the lines before it were given; for a line of more than
+  // `longest` bytes, of which no more are kept; and where the other side does not read. The work is
+  // linear in what has come.
   Result<std::vector<std::string>> receive(std::size_t longest);
   // What has come of a line that is not complete.
   std::string_view unfinished() const { return received_; }
-  // Text that ends with a newline; sent as far as the socket takes it, the rest by flush(). Of more than kMostUnsent
-  // bytes that wait nothing is sent: the next receive() has the error.
+  // Text that ends with a newline; sent as far as the socket takes it, the rest by flush(). Of more
+  // than kMostUnsent bytes that wait nothing is sent: the next receive() has the error.
   void send(std::string_view lines);
   void flush();
   bool has_unsent() const { return sent_ < unsent_.size(); }

@@ -7,7 +7,8 @@
 namespace torchbridge {
 namespace {
 
-// The candidates by position. An open position of the round before is null until it is filled or closed.
+// The candidates by position. An open position of the round before is null until it is filled or
+// closed.
 std::vector<const Candidate*> positions_of(const std::vector<Candidate>& candidates, int active) {
   std::vector<const Candidate*> positions, added;
   for (const Candidate& candidate : candidates) {
@@ -20,7 +21,9 @@ std::vector<const Candidate*> positions_of(const std::vector<Candidate>& candida
     positions[slot] = &candidate;
   }
   std::stable_sort(added.begin(), added.end(), [](const Candidate* left, const Candidate* right) {
-    const auto position = [](const Candidate* candidate) { return candidate->order < 0 ? INT_MAX : candidate->order; };
+    const auto position = [](const Candidate* candidate) {
+      return candidate->order < 0 ? INT_MAX : candidate->order;
+    };
     return position(left) < position(right);
   });
   auto next = added.begin();
@@ -37,7 +40,7 @@ std::vector<const Candidate*> positions_of(const std::vector<Candidate>& candida
 
 std::vector<RoundAssignment> plan_round(const std::vector<Candidate>& candidates, int active) {
   std::vector<RoundAssignment> assignments;
-  std::map<std::string, int> node_ranks, workers_of_node;
+  std::map<std::string, int> node_ranks, workers_of_node, workers_of_role;
   int ranks = 0, nodes = 0;
   const auto positions = positions_of(candidates, active);
   for (const Candidate* candidate : positions) {
@@ -45,20 +48,25 @@ std::vector<RoundAssignment> plan_round(const std::vector<Candidate>& candidates
     assignment.member = candidate->member;
     assignment.slot = static_cast<int>(assignments.size());
     const auto [known, is_new] = node_ranks.emplace(candidate->node, nodes);
-    assignment.node_rank = candidate->node.empty() ? nodes : known->second;
+    assignment.ranks.node_rank = candidate->node.empty() ? nodes : known->second;
     if (candidate->node.empty() || is_new) ++nodes;
-    assignment.first_rank = ranks;
+    assignment.ranks.first_rank = ranks;
     ranks += candidate->workers;
     int& on_node = workers_of_node[candidate->node];
-    assignment.first_local_rank = candidate->node.empty() ? 0 : on_node;
+    assignment.ranks.first_local_rank = candidate->node.empty() ? 0 : on_node;
     on_node += candidate->workers;
+    int& of_role = workers_of_role[candidate->role];
+    assignment.ranks.first_role_rank = of_role;
+    of_role += candidate->workers;
     assignments.push_back(assignment);
   }
   for (std::size_t i = 0; i < assignments.size(); ++i) {
     const Candidate& candidate = *positions[i];
-    assignments[i].node_count = nodes;
-    assignments[i].world_size = ranks;
-    assignments[i].local_world_size = candidate.node.empty() ? candidate.workers : workers_of_node[candidate.node];
+    assignments[i].ranks.node_count = nodes;
+    assignments[i].ranks.world_size = ranks;
+    assignments[i].ranks.role_world_size = workers_of_role[candidate.role];
+    assignments[i].ranks.local_world_size =
+        candidate.node.empty() ? candidate.workers : workers_of_node[candidate.node];
   }
   return assignments;
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "bridge/run_values/worker_ranks.h"
+
 namespace torchbridge {
 
 // An agent that could take part.
@@ -13,20 +15,21 @@ struct Candidate {
   int order = -1;          // position that the launcher or --node-rank gives, or -1
   std::string node;        // as Join::node
   int previous_slot = -1;  // position in the round before; -1: it did not take part
+  std::string role;        // as Join::role
 };
 
 struct RoundAssignment {
   int member = 0, slot = 0;
-  int node_rank = 0, node_count = 1;
-  int first_rank = 0, world_size = 1;
-  int first_local_rank = 0, local_world_size = 1;
+  WorkerRanks ranks;
   bool operator==(const RoundAssignment&) const = default;
 };
 
-// At most `active` of the candidates, in the order of their slots. Who took part in the round before keeps its
-// position as far as it can: a new agent takes the position of one that is gone, others are added at the end, and where
-// agents are fewer than before the positions close up. New agents come by `order`, then as in `candidates`. Ranks are
-// numbered agent by agent, local ranks and nodes by `node`; numbers of workers may differ. REQUIRES: active >= 1.
+// At most `active` of the candidates, in the order of their slots. Who took part in the round
+// before keeps its position as far as it can: a new agent takes the position of one that is gone,
+// others are added at the end, and where agents are fewer than before the positions close up. New
+// agents come by `order`, then as in `candidates`. Ranks are numbered agent by agent, local ranks
+// and nodes by `node`, ranks of a role by `role`; numbers of workers may differ. REQUIRES: active
+// >= 1.
 std::vector<RoundAssignment> plan_round(const std::vector<Candidate>& candidates, int active);
 
 }  // namespace torchbridge

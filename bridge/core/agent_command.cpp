@@ -6,8 +6,8 @@
 namespace torchbridge {
 namespace {
 
-// The words of the command line, or of the text that a shell runs, without quotes and folders: `--nnodes="1"` gives
-// --nnodes and 1.
+// The words of the command line, or of the text that a shell runs, without quotes and folders:
+// `--nnodes="1"` gives --nnodes and 1.
 std::vector<std::string> words_of(const std::vector<std::string>& program) {
   constexpr std::string_view kBetween = " \t\n=;&|()<>`\\/";
   std::vector<std::string> words(1);
@@ -26,7 +26,8 @@ std::vector<std::string> words_of(const std::vector<std::string>& program) {
 }
 
 bool is_torchrun(std::string_view word) {
-  constexpr std::string_view kNames[] = {"torchrun", "torch.distributed.run", "torch.distributed.launch"};
+  constexpr std::string_view kNames[] = {"torchrun", "torch.distributed.run",
+                                         "torch.distributed.launch"};
   if (word.starts_with("-mtorch.")) word.remove_prefix(2);
   return std::find(std::begin(kNames), std::end(kNames), word) != std::end(kNames);
 }
@@ -47,12 +48,22 @@ bool is_torchbridge_run(const std::vector<std::string>& program) {
   return false;
 }
 
+EnvMap environment_of_program(const EnvMap& environment, const std::vector<std::string>& program) {
+  if (is_torchbridge_run(program)) return environment;
+  EnvMap rest;
+  for (const auto& [name, value] : environment) {
+    if (name != kTokenVariable) rest.set(name, value);
+  }
+  return rest;
+}
+
 bool is_torchrun_of_nodes(const std::vector<std::string>& program) {
   bool starts_torchrun = false;
   std::string before;
   for (std::string& word : words_of(program)) {
     if (is_torchrun(word)) starts_torchrun = true;
-    const bool is_here = word.starts_with("localhost") || word.starts_with("127.") || word.starts_with("[::1]");
+    const bool is_here =
+        word.starts_with("localhost") || word.starts_with("127.") || word.starts_with("[::1]");
     if (word == "--standalone") return false;
     if (before == "--nnodes" && (word == "1" || word == "1:1")) return false;
     if (before == "--rdzv-endpoint" && is_here) return false;

@@ -4,20 +4,27 @@
 #include <string>
 #include <vector>
 
+#include "bridge/base/env_map.h"
+
 namespace torchbridge {
 
 // Has the token of a run over several nodes (docs/use/run_nodes.md). Workers do not get it.
 inline constexpr char kTokenVariable[] = "TORCHBRIDGE_RDZV_TOKEN";
 
-// Whether the program, or the text that a shell runs, is torchrun or `torchbridge run`. Commands in a script file are
-// not read. `program`: its name and arguments; with srun's --multi-prog the content of the file is one of them.
+// Whether the program, or the text that a shell runs, is torchrun or `torchbridge run`. Commands in
+// a script file are not read. `program`: its name and arguments; with srun's --multi-prog the
+// content of the file is one of them.
 bool is_agent(const std::vector<std::string>& program);
 
 // The same, but only `torchbridge run`.
 bool is_torchbridge_run(const std::vector<std::string>& program);
 
-// The same, but only torchrun that waits for the agents of other nodes: without --standalone, --nnodes=1 and an
-// endpoint on localhost.
+// The environment of a program that `torchbridge exec` becomes: without the token, unless the
+// program is `torchbridge run`.
+EnvMap environment_of_program(const EnvMap& environment, const std::vector<std::string>& program);
+
+// The same as is_agent(), but only torchrun that waits for the agents of other nodes: without
+// --standalone, --nnodes=1 and an endpoint on localhost.
 bool is_torchrun_of_nodes(const std::vector<std::string>& program);
 
 }  // namespace torchbridge

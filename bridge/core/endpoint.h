@@ -6,10 +6,13 @@
 #include <string_view>
 
 #include "bridge/base/result.h"
-#include "bridge/core/launch_options.h"
-#include "bridge/core/task_map.h"
 
 namespace torchbridge {
+
+struct LaunchFacts;
+struct LaunchOptions;
+enum class RankRule;
+class TaskMap;
 
 // `host` is a name or a numeric IPv4 or IPv6 address, without brackets.
 struct Endpoint {
@@ -35,16 +38,16 @@ struct PortRange {
 // "32768\t60999\n", as in /proc/sys/net/ipv4/ip_local_port_range.
 Result<PortRange> parse_port_range(std::string_view text);
 
-// The node that holds RANK 0. Every task must get the same result, so facts that only this node has are used for an
-// error alone, where they contradict the placement. An error too where the launcher placed ranks one by one, its
-// numbering is kept, and node_of_rank is not known.
+// The node that holds RANK 0. Every task must get the same result, so facts that only this node has
+// are used for an error alone, where they contradict the placement. An error too where the launcher
+// placed ranks one by one, its numbering is kept, and node_of_rank is not known.
 Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRule ranks);
 
-// The node and port on which rank 0 serves the store, by the rules of `addr` and `port`. With addr=auto the host is the
-// name of rank 0's node: the caller resolves it. The port is, in this order: the one of port=N; the first port reserved
-// for the step; else one derived from job, step and restart within port=LO-HI, or within [15000, 32000) without the
-// node's ephemeral ports.
-Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
-                             PortRange ephemeral);
+// The node and port on which rank 0 serves the store, by the rules of `addr` and `port`. With
+// addr=auto the host is the name of rank 0's node: the caller resolves it. The port is, in this
+// order: the one of port=N; the first port reserved for the step; else one derived from job, step
+// and restart within port=LO-HI, or within [15000, 32000) without the node's ephemeral ports.
+Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map,
+                             const LaunchOptions& options, PortRange ephemeral);
 
 }  // namespace torchbridge

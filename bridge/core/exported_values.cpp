@@ -4,13 +4,15 @@
 #include <cstdint>
 
 #include "bridge/base/host_text.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge {
 namespace {
 
 constexpr std::size_t kMaxText = 4096;
 
-// The length of the well-formed UTF-8 character at the beginning of the text, 0 where there is none.
+// The length of the well-formed UTF-8 character at the beginning of the text, 0 where there is
+// none.
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
   const std::size_t length = byte(0) < 0x80   ? 1
@@ -65,7 +67,7 @@ struct Expectation {
 };
 constexpr Expectation kText{is_text, "1 to 4096 bytes of printable UTF-8"};
 constexpr Expectation kTextOrEmpty{is_text_or_empty, "at most 4096 bytes of printable UTF-8"};
-constexpr Expectation kHost{is_host_text, "a host name or an address"};
+constexpr Expectation kHost{is_host_text, "a host name or an address, without a port"};
 constexpr Expectation kCount{is_count, "an integer from 0 to 2147483647"};
 constexpr Expectation kPort{is_port, "an integer from 1 to 65535"};
 constexpr Expectation kFlag{is_flag, "True or False"};
@@ -107,8 +109,8 @@ Status check_exported(const EnvMap& user, bool override_user) {
     const auto value = user.get(name);
     if (!value || (override_user && !read_always) || expectation.holds(*value)) continue;
     const std::string advice = read_always ? ": unset it" : ": unset it, or give override=yes";
-    return Error{std::string(name) + "='" + printable(*value) + "': expected " + std::string(expectation.text) +
-                 advice};
+    return Error{
+        formatted("{}='{}': expected {}{}", name, printable(*value), expectation.text, advice)};
   }
   return Ok{};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
 #include "bridge/core/launch_facts.h"
 
@@ -12,9 +13,10 @@ struct Scheme {
   std::string_view name;
   InitMethod::Kind kind;
 };
-constexpr Scheme kSchemes[] = {{"env", InitMethod::Kind::kEnvironment}, {"tcp", InitMethod::Kind::kTcp},
-                               {"file", InitMethod::Kind::kFile},       {"slurm", InitMethod::Kind::kSlurm},
-                               {"mpi", InitMethod::Kind::kMpi},         {"pmix", InitMethod::Kind::kPmix}};
+constexpr Scheme kSchemes[] = {
+    {"env", InitMethod::Kind::kEnvironment}, {"tcp", InitMethod::Kind::kTcp},
+    {"file", InitMethod::Kind::kFile},       {"slurm", InitMethod::Kind::kSlurm},
+    {"mpi", InitMethod::Kind::kMpi},         {"pmix", InitMethod::Kind::kPmix}};
 
 // "rank=0&world_size=4"; false for anything else.
 bool read_query(std::string_view query, GivenRanks& ranks) {
@@ -24,7 +26,8 @@ bool read_query(std::string_view query, GivenRanks& ranks) {
     auto* field = pair.substr(0, equals) == "rank"         ? &ranks.rank
                   : pair.substr(0, equals) == "world_size" ? &ranks.world_size
                                                            : nullptr;
-    const auto number = equals == pair.size() ? std::nullopt : parse_integer(pair.substr(equals + 1), 0, kMaxRanks);
+    const auto number =
+        equals == pair.size() ? std::nullopt : parse_integer(pair.substr(equals + 1), 0, kMaxRanks);
     if (field == nullptr || *field || !number) return false;
     *field = static_cast<int>(*number);
   }
@@ -40,7 +43,8 @@ bool read_endpoint(std::string_view text, Endpoint& endpoint) {
   if (bracketed) host = host.substr(1, host.size() - 2);
   const bool is_ipv6 = host.find(':') != std::string_view::npos;
   const auto port = parse_integer(text.substr(colon + 1), 1, 65535);
-  if (host.empty() || is_ipv6 != bracketed || host.find('/') != std::string_view::npos || !port) return false;
+  if (host.empty() || is_ipv6 != bracketed || host.find('/') != std::string_view::npos || !port)
+    return false;
   endpoint = {std::string(host), static_cast<int>(*port)};
   return true;
 }
@@ -64,8 +68,8 @@ Result<std::optional<int>> agreed(const char* what, const std::vector<NamedValue
   for (const NamedValue& source : sources) {
     if (!source.value) continue;
     if (first != nullptr && *first->value != *source.value) {
-      return Error{std::string(what) + " is " + std::to_string(*first->value) + " in " + first->name + ", but " +
-                   std::to_string(*source.value) + " in " + source.name + ": leave one of them out"};
+      return Error{formatted("{} is {} in {}, but {} in {}: leave one of them out", what,
+                             *first->value, first->name, *source.value, source.name)};
     }
     if (first == nullptr) first = &source;
   }
@@ -81,12 +85,14 @@ std::optional<int> as_int(const std::optional<std::int64_t>& number) {
 Result<InitMethod> parse_init_method(std::string_view url) {
   InitMethod method;
   if (url.empty()) return method;
-  const Error error{"init method '" + printable(url) +
-                    "': expected env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://, "
-                    "with or without ?rank=R&world_size=N"};
+  const Error error{
+      formatted("init method '{}': expected env://, tcp://HOST:PORT, file:///PATH, slurm://, "
+                "mpi:// or pmix://, with or without ?rank=R&world_size=N",
+                printable(url))};
   const auto separator = url.find("://");
-  const auto* scheme = std::find_if(std::begin(kSchemes), std::end(kSchemes),
-                                    [&](const Scheme& s) { return s.name == url.substr(0, separator); });
+  const auto* scheme = std::find_if(std::begin(kSchemes), std::end(kSchemes), [&](const Scheme& s) {
+    return s.name == url.substr(0, separator);
+  });
   if (separator == std::string_view::npos || scheme == std::end(kSchemes)) return error;
   method.kind = scheme->kind;
   const auto rest = url.substr(separator + 3);
@@ -96,7 +102,8 @@ Result<InitMethod> parse_init_method(std::string_view url) {
   return method;
 }
 
-Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& method, const EnvMap& environment) {
+Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& method,
+                                const EnvMap& environment) {
   const auto rank_variable = environment.integer("RANK", 0, kMaxRanks - 1);
   if (!rank_variable) return rank_variable.error();
   const auto size_variable = environment.integer("WORLD_SIZE", 1, kMaxRanks);
@@ -105,16 +112,17 @@ Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& m
                                         {"the init method", method.ranks.rank},
                                         {"RANK", as_int(*rank_variable)}});
   if (!rank) return rank.error();
-  const auto world_size = agreed("the world size", {{"the program's arguments", arguments.world_size},
-                                                    {"the init method", method.ranks.world_size},
-                                                    {"WORLD_SIZE", as_int(*size_variable)}});
+  const auto world_size =
+      agreed("the world size", {{"the program's arguments", arguments.world_size},
+                                {"the init method", method.ranks.world_size},
+                                {"WORLD_SIZE", as_int(*size_variable)}});
   if (!world_size) return world_size.error();
-  const bool impossible =
-      (*world_size && **world_size < 1) || (*rank && (**rank < 0 || (*world_size && **rank >= **world_size)));
+  const bool impossible = (*world_size && **world_size < 1) ||
+                          (*rank && (**rank < 0 || (*world_size && **rank >= **world_size)));
   if (impossible) {
-    return Error{"rank " + (*rank ? std::to_string(**rank) : std::string("?")) + " of " +
-                 (*world_size ? std::to_string(**world_size) : std::string("?")) +
-                 " ranks: expected 0 <= rank < number of ranks"};
+    return Error{formatted("rank {} of {} ranks: expected 0 <= rank < number of ranks",
+                           *rank ? std::to_string(**rank) : "?",
+                           *world_size ? std::to_string(**world_size) : "?")};
   }
   return GivenRanks{*rank, *world_size};
 }

@@ -40,8 +40,9 @@ struct InitMethod {
 // The error contains the URL and the valid forms.
 Result<InitMethod> parse_init_method(std::string_view url);
 
-// Merges the values of the program, of the query and of RANK and WORLD_SIZE. An error where two of them differ, with
-// both, and where a rank is not below its world size.
-Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& method, const EnvMap& environment);
+// Merges the values of the program, of the query and of RANK and WORLD_SIZE. An error where two of
+// them differ, with both, and where a rank is not below its world size.
+Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& method,
+                                const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -1,9 +1,13 @@
 #include "bridge/core/launch_options.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/host_text.h"
+#include "bridge/base/message_text.h"
+#include "bridge/base/nearest_name.h"
 #include "bridge/base/subnet.h"
 
 namespace torchbridge {
@@ -39,8 +43,8 @@ bool parse_addr(std::string_view value, LaunchOptions& options) {
                              {"subnet:", kSubnet, is_subnet},
                              {"", kHost, is_host_text}};
   if (value == "auto") return options.addr = {}, true;
-  const auto* form =
-      std::find_if(std::begin(kForms), std::end(kForms), [&](const Form& f) { return value.starts_with(f.prefix); });
+  const auto* form = std::find_if(std::begin(kForms), std::end(kForms),
+                                  [&](const Form& f) { return value.starts_with(f.prefix); });
   value.remove_prefix(form->prefix.size());
   options.addr = {form->kind, std::string(value)};
   return form->accepts(value);
@@ -50,7 +54,8 @@ bool parse_port(std::string_view value, LaunchOptions& options) {
   if (value == "auto") return options.port = {}, true;
   const auto dash = value.find('-');
   const auto low = parse_integer(value.substr(0, dash), 1, kMaxPort);
-  const auto high = dash == std::string_view::npos ? low : parse_integer(value.substr(dash + 1), 1, kMaxPort);
+  const auto high =
+      dash == std::string_view::npos ? low : parse_integer(value.substr(dash + 1), 1, kMaxPort);
   if (!low || !high || *low > *high) return false;
   options.port = {static_cast<int>(*low), static_cast<int>(*high)};
   return true;
@@ -96,10 +101,16 @@ bool parse_yes_no(std::string_view value, bool& flag) {
 bool parse_override(std::string_view value, LaunchOptions& options) {
   return parse_yes_no(value, options.override_user);
 }
-bool parse_verbose(std::string_view value, LaunchOptions& options) { return parse_yes_no(value, options.verbose); }
-bool parse_explain(std::string_view value, LaunchOptions& options) { return parse_yes_no(value, options.explain); }
+bool parse_verbose(std::string_view value, LaunchOptions& options) {
+  return parse_yes_no(value, options.verbose);
+}
+bool parse_explain(std::string_view value, LaunchOptions& options) {
+  return parse_yes_no(value, options.explain);
+}
 bool parse_check(std::string_view value, LaunchOptions& options) {
-  const auto seconds = value == "yes" ? kDefaultCheckS : value == "no" ? 0 : parse_integer(value, 1, kMaxSeconds);
+  const auto seconds = value == "yes"  ? kDefaultCheckS
+                       : value == "no" ? 0
+                                       : parse_integer(value, 1, kMaxSeconds);
   if (seconds) options.check = static_cast<int>(*seconds);
   return seconds.has_value();
 }
@@ -119,47 +130,52 @@ struct Key {
 };
 
 constexpr Key kKeys[] = {
-    {"ranks", "slurm|block", "RANK is the launcher's rank, or torchrun's numbering, node by node", parse_ranks},
+    {"ranks", "slurm|block", "RANK is the launcher's rank, or torchrun's numbering, node by node",
+     parse_ranks},
     {"addr", "auto|HOST|iface:NAME|subnet:CIDR|suffix:TEXT",
      "what MASTER_ADDR is made from; numeric where the name resolves", parse_addr},
-    {"port", "auto|N|LO-HI", "MASTER_PORT: the step's reserved port, else derived from job, step and restart",
-     parse_port},
+    {"port", "auto|N|LO-HI",
+     "MASTER_PORT: the step's reserved port, else derived from job, step and restart", parse_port},
     {"gpus", "auto|all|virtual|closest|share|none",
      "which GPUs a task sees; virtual is torchrun's --virtual-local-rank", parse_gpus},
-    {"cpus", "keep|gpu", "where a task runs; gpu is on the cores and memory of its GPU's NUMA node", parse_cpus},
-    {"iface", "auto|NAME|none", "GLOO_SOCKET_IFNAME, auto: towards rank 0; NAME: NCCL_SOCKET_IFNAME too", parse_iface},
-    {"omp", "torchrun|cpus|N|keep", "OMP_NUM_THREADS where it is not set; torchrun is 1 with several tasks a node",
-     parse_omp},
+    {"cpus", "keep|gpu", "where a task runs; gpu is on the cores and memory of its GPU's NUMA node",
+     parse_cpus},
+    {"iface", "auto|NAME|none",
+     "GLOO_SOCKET_IFNAME, auto: towards rank 0; NAME: NCCL_SOCKET_IFNAME too", parse_iface},
+    {"omp", "torchrun|cpus|N|keep",
+     "OMP_NUM_THREADS where it is not set; torchrun is 1 with several tasks a node", parse_omp},
     {"override", "no|yes", "whether values that you exported are replaced", parse_override},
     {"verbose", "no|yes", "print the layout, address and port that are used", parse_verbose, true},
-    {"explain", "no|yes", "print the table of ranks, nodes, devices and addresses with reasons, and stop",
-     parse_explain, true},
-    {"check", "no|SECONDS|yes", "how long the nodes wait until all reach the master address; yes is 10 seconds",
-     parse_check, true},
-    {"on_failure", "10|SECONDS|wait", "how long a step runs on after a task failed, before srun's plugin ends it",
-     parse_on_failure},
+    {"explain", "no|yes",
+     "print the table of ranks, nodes, devices and addresses with reasons, and stop", parse_explain,
+     true},
+    {"check", "no|SECONDS|yes",
+     "how long the nodes wait until all reach the master address; yes is 10 seconds", parse_check,
+     true},
+    {"on_failure", "10|SECONDS|wait",
+     "how long a step runs on after a task failed, before srun's plugin ends it", parse_on_failure},
 };
 
-std::string known_keys() {
-  std::string names;
-  for (const Key& key : kKeys) names += (names.empty() ? "" : ", ") + std::string(key.name);
-  return names;
+Error unknown_key(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Key& key : kKeys) names.emplace_back(key.name);
+  return {formatted("unknown option '{}': expected one of {}{}", printable(name),
+                    joined(names, ", "), did_you_mean(name, names))};
 }
 
 Status apply(std::string_view entry, LaunchOptions& options) {
   const auto equals = entry.find('=');
   const auto name = entry.substr(0, equals);
-  const auto* key = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& k) { return k.name == name; });
-  if (key == std::end(kKeys)) {
-    return Error{"unknown option '" + printable(name) + "': expected one of " + known_keys()};
-  }
+  const auto* key = std::find_if(std::begin(kKeys), std::end(kKeys),
+                                 [&](const Key& k) { return k.name == name; });
+  if (key == std::end(kKeys)) return unknown_key(name);
   if (equals == std::string_view::npos && !key->flag) {
-    return Error{"option '" + std::string(name) + "' needs a value: " + std::string(name) + "=" +
-                 std::string(key->values)};
+    return Error{formatted("option '{}' needs a value: {}={}", name, name, key->values)};
   }
-  const auto value = equals == std::string_view::npos ? std::string_view("yes") : entry.substr(equals + 1);
+  const auto value =
+      equals == std::string_view::npos ? std::string_view("yes") : entry.substr(equals + 1);
   if (key->parse(value, options)) return Ok{};
-  return Error{"option '" + printable(entry) + "': expected " + std::string(name) + "=" + std::string(key->values)};
+  return Error{formatted("option '{}': expected {}={}", printable(entry), name, key->values)};
 }
 
 }  // namespace
@@ -173,7 +189,8 @@ Result<LaunchOptions> parse_options(std::string_view list, const LaunchOptions& 
     if (const auto applied = apply(entry, options); !applied) return applied.error();
     if (comma == std::string_view::npos) break;
     list.remove_prefix(comma + 1);
-    if (list.empty()) return Error{"an empty option at the end of the list: expected KEY=VALUE after ','"};
+    if (list.empty())
+      return Error{"an empty option at the end of the list: expected KEY=VALUE after ','"};
   }
   return options;
 }
@@ -181,7 +198,8 @@ Result<LaunchOptions> parse_options(std::string_view list, const LaunchOptions& 
 std::string options_help() {
   std::string help;
   for (const Key& key : kKeys) {
-    help += "  " + std::string(key.name) + "=" + std::string(key.values) + "\n    " + std::string(key.help) + "\n";
+    help += "  " + std::string(key.name) + "=" + std::string(key.values) + "\n    " +
+            std::string(key.help) + "\n";
   }
   return help;
 }

@@ -1,4 +1,5 @@
-// The option list of --torch-env, TORCHBRIDGE_OPTIONS and plugstack.conf: one grammar, parsed only here.
+// The option list of --torch-env, TORCHBRIDGE_OPTIONS and plugstack.conf: one grammar, parsed only
+// here.
 #pragma once
 
 #include <optional>
@@ -9,13 +10,14 @@
 
 namespace torchbridge {
 
-// The variable that takes the same list as --torch-env. Not TORCH_ENV, which many people use for the folder of a
-// virtual environment.
+// The variable that takes the same list as --torch-env. Not TORCH_ENV, which many people use for
+// the folder of a virtual environment.
 inline constexpr char kOptionsVariable[] = "TORCHBRIDGE_OPTIONS";
 inline constexpr int kDefaultCheckS = 10;  // check=yes, and explain without check=
 inline constexpr int kDefaultOnFailureS = 10;
 
-// The source of MASTER_ADDR; `text` is the host, the suffix, the name of the interface, or the subnet in CIDR notation.
+// The source of MASTER_ADDR; `text` is the host, the suffix, the name of the interface, or the
+// subnet in CIDR notation.
 struct AddressRule {
   enum class Kind { kAuto, kHost, kSuffix, kInterface, kSubnet } kind = Kind::kAuto;
   std::string text;
@@ -44,8 +46,8 @@ struct OmpRule {
   bool operator==(const OmpRule&) const = default;
 };
 
-// GLOO_SOCKET_IFNAME where the user has not set it: the interface towards rank 0's node, the one in `name`, or unset.
-// NCCL_SOCKET_IFNAME with a `name` only.
+// GLOO_SOCKET_IFNAME where the user has not set it: the interface towards rank 0's node, the one in
+// `name`, or unset. NCCL_SOCKET_IFNAME with a `name` only.
 struct InterfaceRule {
   enum class Kind { kAuto, kName, kNone } kind = Kind::kAuto;
   std::string name;
@@ -68,17 +70,19 @@ struct LaunchOptions {
   bool override_user = false;
   bool verbose = false;
   bool explain = false;  // print the table of ranks and stop
-  // Seconds that the nodes wait for each other before any program starts; 0: they do not wait; nothing: explain waits
-  // for kDefaultCheckS, other starts do not wait.
+  // Seconds that the nodes wait for each other before any program starts; 0: they do not wait;
+  // nothing: explain waits for kDefaultCheckS, other starts do not wait.
   std::optional<int> check;
-  // Only with srun's plugin: seconds that the step may run on after a task failed; nothing: it is not ended.
+  // Only with srun's plugin: seconds that the step may run on after a task failed; nothing: it is
+  // not ended.
   std::optional<int> on_failure = kDefaultOnFailureS;
 
   bool operator==(const LaunchOptions&) const = default;
 };
 
-// Applies a comma separated list such as "ranks=block,port=29500,verbose" on top of `base`: later entries win. An empty
-// list changes nothing. The error contains the entry and the valid keys or values.
+// Applies a comma separated list such as "ranks=block,port=29500,verbose" on top of `base`: later
+// entries win. An empty list changes nothing. The error contains the entry and the valid keys or
+// values.
 Result<LaunchOptions> parse_options(std::string_view list, const LaunchOptions& base = {});
 
 // Two lines a key, for --help.

@@ -2,6 +2,8 @@
 
 #include <cassert>
 
+#include "bridge/core/task_map.h"
+
 namespace torchbridge {
 
 Layout layout_of(const TaskMap& map, int rank) {

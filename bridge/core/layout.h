@@ -1,11 +1,12 @@
 // The position of one rank in the job.
 #pragma once
 
-#include "bridge/core/task_map.h"
-
 namespace torchbridge {
 
-// All ranks and counts as torchrun defines them; a group is a node. Nodes may hold different numbers of ranks.
+class TaskMap;
+
+// All ranks and counts as torchrun defines them; a group is a node. Nodes may hold different
+// numbers of ranks.
 struct Layout {
   int rank = 0, world_size = 1;
   int local_rank = 0, local_world_size = 1;

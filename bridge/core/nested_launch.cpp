@@ -2,48 +2,48 @@
 
 #include <algorithm>
 
-#include "bridge/core/torch_env.h"
+#include "bridge/base/take_until.h"
 
 namespace torchbridge {
+
 namespace {
 
-constexpr std::string_view kOtherVariables[] = {"TORCHBRIDGE_LISTEN_FD", kRunVariable, "TORCHELASTIC_ERROR_FILE"};
-
-// ".../attempt_0/3/error.json"
-bool is_torchruns(std::string_view file) {
-  return file.find("/attempt_") != file.npos && file.ends_with("/error.json");
-}
-
-std::string_view run_id_in(const EnvMap& environment) { return environment.get("TORCHELASTIC_RUN_ID").value_or(""); }
+constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
+constexpr const char* kSetters[] = {"plugin", "exec", "run"};  // by SetBy
 
 }  // namespace
 
-// torchrun's workers may have our run id, from PET_RDZV_ID, but an error file of torchrun's.
-bool is_set_by_us(const EnvMap& environment) {
-  const auto run_id = run_id_in(environment);
-  const auto file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
-  if (run_id.empty()) return false;
-  if (file.find("/torch-env-") != file.npos && file.find("/" + std::string(run_id) + "-attempt_") != file.npos)
-    return true;
-  return environment.get(kRunVariable) == run_id && !is_torchruns(file);
+Setter setter_of(const EnvMap& environment) {
+  const auto run_id = environment.get(kRunId);
+  std::string_view value = environment.get(kSetByVariable).value_or("");
+  const auto name = take_until(value, ' '), launch = take_until(value, ' ');
+  const auto found = std::find(std::begin(kSetters), std::end(kSetters), name);
+  if (found != std::end(kSetters) && run_id == value)
+    return {static_cast<SetBy>(found - kSetters), std::string(launch)};
+  return {run_id ? SetBy::kTorchrun : SetBy::kOthers};
 }
 
-bool is_set_for(const EnvMap& environment, const LaunchFacts& facts) {
-  const auto run_id = run_id_in(environment);
-  const bool same_launcher = run_id.starts_with(facts.launcher + "-");
-  return is_set_by_us(environment) && same_launcher && (facts.job_id.empty() || run_id == run_id_of(facts));
+std::string text_of(const Setter& setter, std::string_view run_id) {
+  return kSetters[static_cast<int>(setter.who)] + (" " + setter.launch) + " " + std::string(run_id);
+}
+
+void add_setter(const Setter& setter, const EnvMap& environment, std::vector<Variable>& variables) {
+  const EnvMap complete = with_variables(environment, variables);
+  variables.emplace_back(kSetByVariable, text_of(setter, complete.get(kRunId).value_or("")));
 }
 
 EnvMap without_outer_run(const EnvMap& environment, const LaunchFacts& facts) {
-  if (!is_set_by_us(environment) || is_set_for(environment, facts)) return environment;
+  const std::string launch = setter_of(environment).launch;
+  if (launch.empty() || launch == run_id_of(facts)) return environment;
   const auto names = variables_of(TorchEnv());
   EnvMap rest;
   for (const auto& [name, value] : environment) {
-    const bool set_by_us =
-        name.starts_with("PET_") ||
-        std::find(std::begin(kOtherVariables), std::end(kOtherVariables), name) != std::end(kOtherVariables) ||
-        std::any_of(names.begin(), names.end(), [&n = name](const auto& variable) { return variable.first == n; });
-    if (!set_by_us) rest.set(name, value);
+    const bool is_outer =
+        name.starts_with("PET_") || name == kSetByVariable || name == "TORCHBRIDGE_LISTEN_FD" ||
+        name == "TORCHELASTIC_ERROR_FILE" ||
+        std::any_of(names.begin(), names.end(),
+                    [&n = name](const auto& variable) { return variable.first == n; });
+    if (!is_outer) rest.set(name, value);
   }
   return rest;
 }

@@ -1,26 +1,48 @@
-// Nested launches: the variables that torchbridge set for an outer launch must not be taken for this one's.
+// Who set the variables of this process: those that torchbridge set for an outer launch must not be
+// taken for this one's.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "bridge/base/env_map.h"
 #include "bridge/core/launch_facts.h"
+#include "bridge/core/torch_env.h"
 
 namespace torchbridge {
 
-// Contains the run id where the error file is not ours, so that its name does not contain it.
-inline constexpr std::string_view kRunVariable = "TORCHBRIDGE_RUN_ID";
+// Who set RANK and the related variables.
+enum class SetBy {
+  kPlugin,
+  kExec,
+  kRun,
+  kTorchrun,  // or who else sets TORCHELASTIC_RUN_ID
+  kOthers,    // by hand, by a script, by another plugin of Slurm; or nobody
+};
 
-// Whether the plugin or torchbridge exec set variables in it, for this launch or an outer one. Seen from those
-// variables alone, so that no launcher need be read where there are none.
-bool is_set_by_us(const EnvMap& environment);
+// The first three set it, to "exec slurm-7.0 slurm-7.0". By it alone a program knows that they set
+// the variables, and for which launch.
+inline constexpr char kSetByVariable[] = "TORCHBRIDGE_SET_BY";
 
-// Whether they were set for the launch of `facts`.
-bool is_set_for(const EnvMap& environment, const LaunchFacts& facts);
+struct Setter {
+  SetBy who = SetBy::kOthers;
+  // The setter's own: run_id_of() the facts that a launcher gives it, "none" without a launcher.
+  // Empty where torchbridge did not set the variables.
+  std::string launch{};
+};
+Setter setter_of(const EnvMap& environment);
 
-// The environment without the variables that were set for another launch than that of `facts`, by TORCHELASTIC_RUN_ID:
-// srun inside a step of --torch-env, ranks of an mpirun whose daemons srun started. Unchanged where the variables are
-// this launch's, torchrun's, or a user's.
+// The value of kSetByVariable beside that TORCHELASTIC_RUN_ID: torchrun, which passes the variable
+// on to its workers, sets another one.
+std::string text_of(const Setter& setter, std::string_view run_id);
+
+// Adds it to the variables that will be set on top of `environment`.
+void add_setter(const Setter& setter, const EnvMap& environment, std::vector<Variable>& variables);
+
+// The environment without the variables that torchbridge set for another launch than that of
+// `facts`: srun inside a step of --torch-env, ranks of an mpirun whose daemons srun started.
+// Unchanged where the variables are this launch's, torchrun's, or a user's.
 EnvMap without_outer_run(const EnvMap& environment, const LaunchFacts& facts);
 
 }  // namespace torchbridge

@@ -14,20 +14,24 @@ Words options_of(const Words& command_line, Words program) {
   const auto ends_with = [&](auto first) {
     return std::equal(program.rbegin(), std::make_reverse_iterator(first), command_line.rbegin());
   };
-  const bool has_components = std::find(command_line.begin(), command_line.end(), ":") != command_line.end();
+  const bool has_components =
+      std::find(command_line.begin(), command_line.end(), ":") != command_line.end();
   if (program.empty() || command_line.size() <= program.size() || has_components) return {};
   if (!ends_with(program.begin() + 1)) {  // srun may replace the program's name by its path
-    program.erase(program.begin() + 1);   // with --multi-prog srun inserts the content of the file behind its name
+    // With --multi-prog srun inserts the content of the file behind its name.
+    program.erase(program.begin() + 1);
     if (!ends_with(program.begin())) return {};
   }
-  return {command_line.begin() + 1, command_line.end() - static_cast<std::ptrdiff_t>(program.size())};
+  return {command_line.begin() + 1,
+          command_line.end() - static_cast<std::ptrdiff_t>(program.size())};
 }
 
 bool turns_off(std::string_view value) { return value == "off" || value == "no"; }
 
 }  // namespace
 
-bool has_decided_on_failures(const Words& command_line, const Words& program, const EnvMap& environment) {
+bool has_decided_on_failures(const Words& command_line, const Words& program,
+                             const EnvMap& environment) {
   bool is_decided = environment.has("SLURM_KILL_BAD_EXIT");
   bool no_kill = environment.has("SLURM_NO_KILL") && !turns_off(*environment.get("SLURM_NO_KILL"));
   for (const std::string_view word : options_of(command_line, program)) {

@@ -8,12 +8,13 @@
 
 namespace torchbridge {
 
-// Whether the step's end is Slurm's affair alone: --no-kill, or --kill-on-bad-exit with whatever value, or their
-// variables. `command_line`: srun's. `program`: the program's name and arguments, as Slurm gives them; they are not
-// taken for srun's options. Only the variables count where srun has several components, whose programs it does not
-// give, and where `program` is not the end of the command line. An option within a group of letters (-lK0)
+// Whether the step's end is Slurm's affair alone: --no-kill, or --kill-on-bad-exit with whatever
+// value, or their variables. `command_line`: srun's. `program`: the program's name and arguments,
+// as Slurm gives them; they are not taken for srun's options. Only the variables count where srun
+// has several components, whose programs it does not give, and where `program` is not the end of
+// the command line. An option within a group of letters (-lK0)
 // is not seen.
-bool has_decided_on_failures(const std::vector<std::string>& command_line, const std::vector<std::string>& program,
-                             const EnvMap& environment);
+bool has_decided_on_failures(const std::vector<std::string>& command_line,
+                             const std::vector<std::string>& program, const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -10,8 +10,8 @@
 namespace torchbridge {
 namespace {
 
-// "VERSION JOB.STEP", " @ADDRESS" where there is one, then " NODES NUMBERS" for each component, or " truncated".
-// NUMBERS are indices in NODES, one for each rank: "0*4,1,0*2" is 0,0,0,0,1,0,0.
+// "VERSION JOB.STEP", " @ADDRESS" where there is one, then " NODES NUMBERS" for each component, or
+// " truncated". NUMBERS are indices in NODES, one for each rank: "0*4,1,0*2" is 0,0,0,0,1,0,0.
 constexpr std::string_view kVersion = "1 ", kTruncated = " truncated", kAddress = " @";
 
 std::string run_lengths(const std::vector<int>& numbers) {
@@ -30,7 +30,8 @@ struct Rest {
 
 // What follows the step's id; empty where the record is that of another step or version.
 Rest rest_of(std::string_view record, std::string_view step) {
-  const bool ours = record.starts_with(kVersion) && record.substr(kVersion.size()).starts_with(step);
+  const bool ours =
+      record.starts_with(kVersion) && record.substr(kVersion.size()).starts_with(step);
   if (!ours) return {};
   record.remove_prefix(kVersion.size() + step.size());
   if (!record.starts_with(' ')) return {};
@@ -45,9 +46,10 @@ bool append_nodes(std::string_view numbers, const std::vector<int>& node_indices
                   std::vector<int>& node_of_rank) {
   while (!numbers.empty()) {
     auto count_text = take_until(numbers, ',');
-    const auto index =
-        parse_integer(take_until(count_text, '*'), 0, static_cast<std::int64_t>(node_indices.size()) - 1);
-    const auto count = count_text.empty() ? 1 : parse_integer(count_text, 1, static_cast<std::int64_t>(most));
+    const auto index = parse_integer(take_until(count_text, '*'), 0,
+                                     static_cast<std::int64_t>(node_indices.size()) - 1);
+    const auto count =
+        count_text.empty() ? 1 : parse_integer(count_text, 1, static_cast<std::int64_t>(most));
     if (!index || !count || node_of_rank.size() + *count > most) return false;
     node_of_rank.insert(node_of_rank.end(), static_cast<std::size_t>(*count), node_indices[*index]);
   }
@@ -61,7 +63,8 @@ std::string step_record(const std::string& step, const std::vector<StepComponent
   std::string text = std::string(kVersion) + step;
   if (!address.empty()) text += std::string(kAddress) + address;
   const std::size_t head = text.size();
-  for (const auto& component : components) text += " " + component.nodes + " " + run_lengths(component.node_of_rank);
+  for (const auto& component : components)
+    text += " " + component.nodes + " " + run_lengths(component.node_of_rank);
   if (text.size() > kMaxStepRecord) text.replace(head, std::string::npos, kTruncated);
   return text;
 }
@@ -74,8 +77,8 @@ std::string address_in(std::string_view record, std::string_view step) {
   return std::string(rest_of(record, step).address);
 }
 
-std::vector<int> node_of_rank_in(std::string_view record, std::string_view step, const std::vector<std::string>& nodes,
-                                 int world_size) {
+std::vector<int> node_of_rank_in(std::string_view record, std::string_view step,
+                                 const std::vector<std::string>& nodes, int world_size) {
   std::map<std::string_view, int> index_of;
   for (const auto& node : nodes) index_of.emplace(node, static_cast<int>(index_of.size()));
   std::vector<int> node_of_rank;
@@ -89,7 +92,8 @@ std::vector<int> node_of_rank_in(std::string_view record, std::string_view step,
       if (entry == index_of.end()) return {};
       node_indices.push_back(entry->second);
     }
-    if (!append_nodes(take_until(rest, ' '), node_indices, static_cast<std::size_t>(world_size), node_of_rank))
+    if (!append_nodes(take_until(rest, ' '), node_indices, static_cast<std::size_t>(world_size),
+                      node_of_rank))
       return {};
   }
   return static_cast<int>(node_of_rank.size()) == world_size ? node_of_rank : std::vector<int>();

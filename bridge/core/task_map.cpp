@@ -6,6 +6,8 @@
 #include <numeric>
 #include <string>
 
+#include "bridge/base/message_text.h"
+
 namespace torchbridge {
 namespace {
 
@@ -20,9 +22,9 @@ bool agrees_with_this_node(const TaskMap& map, const LaunchFacts& facts) {
   return true;
 }
 
-Error contradiction(const LaunchFacts& facts, const std::string& what) { return {facts.launcher + ": " + what}; }
-
-std::string tasks(std::int64_t count) { return std::to_string(count) + (count == 1 ? " task" : " tasks"); }
+Error contradiction(const LaunchFacts& facts, const std::string& what) {
+  return {facts.launcher + ": " + what};
+}
 
 // Counts, node number, names and sizes must agree.
 Status check_counts(const LaunchFacts& facts) {
@@ -30,24 +32,31 @@ Status check_counts(const LaunchFacts& facts) {
   const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   const int nodes = static_cast<int>(counts.size());
   if (total != facts.world_size) {
-    return contradiction(facts, "the step has " + tasks(facts.world_size) + ", but its nodes hold " + tasks(total));
+    return contradiction(facts,
+                         formatted("the step has {}, but its nodes hold {}",
+                                   counted(facts.world_size, "task"), counted(total, "task")));
   }
   if (!facts.nodes.empty() && static_cast<int>(facts.nodes.size()) != nodes) {
-    return contradiction(facts, "the node list names " + std::to_string(facts.nodes.size()) +
-                                    " nodes, but task counts are given for " + std::to_string(nodes));
+    return contradiction(facts,
+                         formatted("the node list names {} nodes, but task counts are given for {}",
+                                   facts.nodes.size(), nodes));
   }
   if (facts.node_rank >= nodes) {
-    return contradiction(facts, "this is node " + std::to_string(facts.node_rank) + ", but the step has " +
-                                    std::to_string(nodes) + " nodes, numbered from 0");
+    return contradiction(facts,
+                         formatted("this is node {}, but the step has {} nodes, numbered from 0",
+                                   facts.node_rank, nodes));
   }
   if (counts[facts.node_rank] != facts.local_size) {
-    return contradiction(facts, "node " + std::to_string(facts.node_rank) + " holds " + tasks(counts[facts.node_rank]) +
-                                    " by the counts, but " + tasks(facts.local_size) + " by the list of its ranks");
+    return contradiction(
+        facts, formatted("node {} holds {} by the counts, but {} by the list of its ranks",
+                         facts.node_rank, counted(counts[facts.node_rank], "task"),
+                         counted(facts.local_size, "task")));
   }
   for (const int rank : facts.ranks_here) {
     if (rank >= facts.world_size) {
-      return contradiction(facts, "rank " + std::to_string(rank) + " is on this node, but the step has " +
-                                      tasks(facts.world_size) + ", numbered from 0");
+      return contradiction(
+          facts, formatted("rank {} is on this node, but the step has {}, numbered from 0", rank,
+                           counted(facts.world_size, "task")));
     }
   }
   return Ok{};
@@ -55,22 +64,26 @@ Status check_counts(const LaunchFacts& facts) {
 
 Result<TaskMap> map_from_nodes(const LaunchFacts& facts) {
   if (static_cast<int>(facts.node_of_rank.size()) != facts.world_size) {
-    return contradiction(facts, "the launcher started " + tasks(facts.world_size) + ", but the nodes of " +
-                                    std::to_string(facts.node_of_rank.size()) + " are known");
+    return contradiction(facts,
+                         formatted("the launcher started {}, but the nodes of {} are known",
+                                   counted(facts.world_size, "task"), facts.node_of_rank.size()));
   }
   TaskMap map = TaskMap::from_nodes(facts.node_of_rank);
-  if (!facts.tasks_per_node.empty()) {  // the nodes have the launcher's numbers, so both must be equal
-    if (map.tasks_per_node() == facts.tasks_per_node && agrees_with_this_node(map, facts)) return map;
-    return contradiction(facts, "the task counts of the nodes, or the ranks of node " +
-                                    std::to_string(facts.node_rank) + ", contradict the list of the ranks' nodes");
+  // The nodes have the launcher's numbers, so both must be equal.
+  if (!facts.tasks_per_node.empty()) {
+    if (map.tasks_per_node() == facts.tasks_per_node && agrees_with_this_node(map, facts))
+      return map;
+    return contradiction(facts, formatted("the task counts of the nodes, or the ranks of node {}, "
+                                          "contradict the list of the ranks' nodes",
+                                          facts.node_rank));
   }
   const int node = map.node_of(facts.rank);
-  if (map.tasks_on(node) == facts.local_size && map.local_rank_of(facts.rank) == facts.local_rank) return map;
-  return contradiction(facts, "rank " + std::to_string(facts.rank) + " is local rank " +
-                                  std::to_string(facts.local_rank) + " of " + std::to_string(facts.local_size) +
-                                  " by its variables, but local rank " + std::to_string(map.local_rank_of(facts.rank)) +
-                                  " of " + std::to_string(map.tasks_on(node)) +
-                                  " by the nodes that the ranks exchanged");
+  if (map.tasks_on(node) == facts.local_size && map.local_rank_of(facts.rank) == facts.local_rank)
+    return map;
+  return contradiction(facts, formatted("rank {} is local rank {} of {} by its variables, but "
+                                        "local rank {} of {} by the nodes that the ranks exchanged",
+                                        facts.rank, facts.local_rank, facts.local_size,
+                                        map.local_rank_of(facts.rank), map.tasks_on(node)));
 }
 
 }  // namespace
@@ -100,8 +113,8 @@ TaskMap TaskMap::plane(const std::vector<int>& tasks_per_node, int plane_size) {
   assert(plane_size >= 1);
   TaskMap map(tasks_per_node);
   const auto room = [&map](int node) { return map.tasks_on(node) - map.placed_[node]; };
-  std::vector<int> open(
-      map.node_count());  // nodes with room, so that one large node costs no rounds over all the others
+  std::vector<int> open(map.node_count());  // nodes with room, so that one large node costs no
+                                            // rounds over all the others
   std::iota(open.begin(), open.end(), 0);
   for (int rank = 0; !open.empty();) {
     for (const int node : open) {
@@ -123,7 +136,8 @@ TaskMap TaskMap::from_nodes(const std::vector<int>& node_of_rank) {
   return map;
 }
 
-TaskMap TaskMap::of_one_node(const std::vector<int>& tasks_per_node, int node, const std::vector<int>& ranks) {
+TaskMap TaskMap::of_one_node(const std::vector<int>& tasks_per_node, int node,
+                             const std::vector<int>& ranks) {
   TaskMap map(tasks_per_node);
   for (const int rank : ranks) map.assign(rank, node);
   return map;
@@ -140,7 +154,8 @@ Result<TaskMap> task_map_of(const LaunchFacts& facts) {
 
   const auto& counts = facts.tasks_per_node;
   if (facts.placement == Placement::kPlane && facts.plane_size >= 1) {
-    if (auto map = TaskMap::plane(counts, facts.plane_size); agrees_with_this_node(map, facts)) return map;
+    if (auto map = TaskMap::plane(counts, facts.plane_size); agrees_with_this_node(map, facts))
+      return map;
   }
   if (facts.placement == Placement::kCyclic) {
     if (auto map = TaskMap::plane(counts, 1); agrees_with_this_node(map, facts)) return map;
@@ -152,9 +167,10 @@ Result<TaskMap> task_map_of(const LaunchFacts& facts) {
     auto map = TaskMap::of_one_node(counts, facts.node_rank, facts.ranks_here);
     if (agrees_with_this_node(map, facts)) return map;
   }
-  return contradiction(facts, "rank " + std::to_string(facts.rank) + " cannot be local rank " +
-                                  std::to_string(facts.local_rank) + " of node " + std::to_string(facts.node_rank) +
-                                  ": the task counts of the nodes, or the list of its ranks, contradict it");
+  return contradiction(facts,
+                       formatted("rank {} cannot be local rank {} of node {}: the task counts of "
+                                 "the nodes, or the list of its ranks, contradict it",
+                                 facts.rank, facts.local_rank, facts.node_rank));
 }
 
 }  // namespace torchbridge

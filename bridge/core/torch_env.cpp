@@ -1,9 +1,28 @@
 #include "bridge/core/torch_env.h"
 
+#include "bridge/base/host_text.h"
+#include "bridge/base/message_text.h"
 #include "bridge/core/launch_facts.h"
 #include "bridge/core/task_map.h"
 
 namespace torchbridge {
+namespace {
+
+// What is set, and empty, is named first: the others may be missing because a script made none of
+// them.
+Status are_set_together(const EnvMap& environment) {
+  constexpr const char* kNames[] = {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"};
+  const std::string advice = ": set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them";
+  for (const char* name : kNames) {
+    if (environment.get(name) == "") return Error{formatted("{} is empty{}", name, advice)};
+  }
+  for (const char* name : kNames) {
+    if (!environment.has(name)) return Error{formatted("{} is not set{}", name, advice)};
+  }
+  return Ok{};
+}
+
+}  // namespace
 
 std::string run_id_of(const LaunchFacts& facts) {
   std::string id = facts.launcher;
@@ -13,7 +32,8 @@ std::string run_id_of(const LaunchFacts& facts) {
   return id;
 }
 
-TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options, Endpoint master) {
+TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
+                      Endpoint master) {
   TorchEnv env;
   env.layout = layout_of(map, facts.rank);
   if (options.ranks == RankRule::kBlock) {
@@ -56,26 +76,29 @@ std::vector<Variable> variables_of(const TorchEnv& env) {
 }
 
 Result<TorchEnv> torch_env_from(const EnvMap& environment) {
-  const bool has_words = environment.get("RANK") == kNotLoaded || environment.get("WORLD_SIZE") == kNotLoaded;
-  if (has_words || (environment.has(kStepRequestVariable) && !environment.has("RANK"))) {
-    return Error{.message = "torch_env.so is not loaded on this node: add it to plugstack.conf of " +
-                            printable(environment.get("SLURMD_NODENAME").value_or("the node")) +
-                            ", or leave the node out (--exclude)",
-                 .only_here = true};
+  const auto is_number = [&](const char* name) {
+    return parse_integer(environment.get(name).value_or(""), 0, kMaxRanks).has_value();
+  };
+  // Else the user's own.
+  if (environment.has(kStepRequestVariable) && !(is_number("RANK") && is_number("WORLD_SIZE"))) {
+    return Error{
+        .message = formatted("torch_env.so is not loaded on this node: add it to plugstack.conf of "
+                             "{}, or leave the node out (--exclude)",
+                             printable(environment.get("SLURMD_NODENAME").value_or("the node"))),
+        .only_here = true};
   }
-  for (const char* name : {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"}) {
-    if (environment.has(name)) continue;
-    return Error{std::string(name) + " is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"};
-  }
+  if (const auto there = are_set_together(environment); !there) return there.error();
   const auto world_size = environment.required_integer("WORLD_SIZE", 1, kMaxRanks);
   if (!world_size) return world_size.error();
   const auto rank = environment.required_integer("RANK", 0, *world_size - 1);
   if (!rank) {
-    return Error{.message = rank.error().message + " (WORLD_SIZE='" + std::to_string(*world_size) + "')",
+    return Error{.message = formatted("{} (WORLD_SIZE='{}')", rank.error().message, *world_size),
                  .only_here = true};
   }
-  const auto host = environment.required("MASTER_ADDR");
-  if (!host) return host.error();
+  const auto host = environment.get("MASTER_ADDR");
+  if (!is_host_text(*host))
+    return Error{formatted("MASTER_ADDR='{}': expected a host name or an address, without a port",
+                           printable(*host))};
   const auto port = environment.required_integer("MASTER_PORT", 1, 65535);
   if (!port) return port.error();
 
@@ -103,11 +126,12 @@ Result<TorchEnv> torch_env_from(const EnvMap& environment) {
     field.value = static_cast<int>(number->value_or(field.missing));
   }
   const auto too_large = [](const char* name, int value, const char* limit_name, int limit) {
-    return Error{.message = std::string(name) + "='" + std::to_string(value) + "': expected less than " + limit_name +
-                            "='" + std::to_string(limit) + "'",
-                 .only_here = true};
+    return Error{
+        .message = formatted("{}='{}': expected less than {}='{}'", name, value, limit_name, limit),
+        .only_here = true};
   };
-  if (at.node_rank >= at.node_count) return too_large("GROUP_RANK", at.node_rank, "GROUP_WORLD_SIZE", at.node_count);
+  if (at.node_rank >= at.node_count)
+    return too_large("GROUP_RANK", at.node_rank, "GROUP_WORLD_SIZE", at.node_count);
   if (at.local_rank >= at.local_world_size) {
     return too_large("LOCAL_RANK", at.local_rank, "LOCAL_WORLD_SIZE", at.local_world_size);
   }

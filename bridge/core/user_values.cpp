@@ -3,22 +3,26 @@
 #include <algorithm>
 #include <iterator>
 
+#include "bridge/base/message_text.h"
+
 namespace torchbridge {
 namespace {
 
-// A program with another value than the computed one would wait for ranks that do not exist, or run with the rank of
-// another.
-constexpr std::string_view kRanksAndSizes[] = {"RANK",       "LOCAL_RANK",       "GROUP_RANK",       "ROLE_RANK",
-                                               "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"};
+// A program with another value than the computed one would wait for ranks that do not exist, or run
+// with the rank of another.
+constexpr std::string_view kRanksAndSizes[] = {
+    "RANK",       "LOCAL_RANK",       "GROUP_RANK",       "ROLE_RANK",
+    "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"};
 
 bool is_rank_or_size(std::string_view name) {
-  return std::find(std::begin(kRanksAndSizes), std::end(kRanksAndSizes), name) != std::end(kRanksAndSizes);
+  return std::find(std::begin(kRanksAndSizes), std::end(kRanksAndSizes), name) !=
+         std::end(kRanksAndSizes);
 }
 
 }  // namespace
 
-Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& computed, const EnvMap& user,
-                                               bool override_user) {
+Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& computed,
+                                               const EnvMap& user, bool override_user) {
   if (override_user) return computed;
   std::vector<Variable> chosen;
   for (const auto& [name, value] : computed) {
@@ -28,8 +32,9 @@ Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& comp
       continue;
     }
     if (is_rank_or_size(name) && *exported != value) {
-      return Error{name + "='" + printable(*exported) + "' is exported, but this task's value is '" + value +
-                   "': unset it, or give override=yes"};
+      return Error{formatted(
+          "{}='{}' is exported, but this task's value is '{}': unset it, or give override=yes",
+          name, printable(*exported), value)};
     }
   }
   return chosen;

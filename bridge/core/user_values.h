@@ -9,11 +9,12 @@
 
 namespace torchbridge {
 
-// The variables of `computed` that are to be set on top of `user`: all of them with `override_user`, else those that
-// the user has not exported. An exported rank or size that differs from the computed one is an error. A rank that was
-// exported for all tasks is right for one of them, which has no error where the others do. Other plugins of Slurm set
-// each task's own (pyxis RANK and LOCAL_RANK).
-Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& computed, const EnvMap& user,
-                                               bool override_user);
+// The variables of `computed` that are to be set on top of `user`: all of them with
+// `override_user`, else those that the user has not exported. An exported rank or size that differs
+// from the computed one is an error. A rank that was exported for all tasks is right for one of
+// them, which has no error where the others do. Other plugins of Slurm set each task's own (pyxis
+// RANK and LOCAL_RANK).
+Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& computed,
+                                               const EnvMap& user, bool override_user);
 
 }  // namespace torchbridge

@@ -13,7 +13,8 @@ StartFailure start_failure(const std::string& message, int error) {
 }
 
 ExecArguments::ExecArguments(const std::vector<std::string>& command, const EnvMap& environment) {
-  for (const std::string& argument : command) arguments_.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& argument : command)
+    arguments_.push_back(const_cast<char*>(argument.c_str()));
   arguments_.push_back(nullptr);
   for (const auto& [name, value] : environment) entries_.push_back(name + "=" + value);
   for (std::string& entry : entries_) variables_.push_back(entry.data());

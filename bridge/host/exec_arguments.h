@@ -9,8 +9,8 @@
 
 namespace torchbridge {
 
-// A program that could not be started, with a shell's exit codes: 127 where it does not exist, 126 where it cannot be
-// executed.
+// A program that could not be started, with a shell's exit codes: 127 where it does not exist, 126
+// where it cannot be executed.
 struct StartFailure {
   int exit_code;
   Error error;
@@ -19,14 +19,16 @@ struct StartFailure {
 // `message` with the text of the errno behind it.
 StartFailure start_failure(const std::string& message, int error);
 
-// All that allocates is done here, so that exec() may be called in a fork. The command must outlive it.
+// All that allocates is done here, so that exec() may be called in a fork. The command must outlive
+// it.
 class ExecArguments {
  public:
   ExecArguments(const std::vector<std::string>& command, const EnvMap& environment);
   ExecArguments(const ExecArguments&) = delete;
   ExecArguments& operator=(const ExecArguments&) = delete;
 
-  // Looks the program up in PATH as a shell does. Returns only where it cannot be executed: the errno.
+  // Looks the program up in PATH as a shell does. Returns only where it cannot be executed: the
+  // errno.
   int exec() const;
   // "NAME=value" of each variable, and a null at the end.
   const std::vector<char*>& variables() const { return variables_; }

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/take_until.h"
@@ -15,12 +17,14 @@ namespace {
 
 struct StatLine {
   std::string name;
+  char state = 0;  // 'R', 'S', 'D', ...
   int parent = 0;
   std::int64_t cpu_ticks = 0;  // of it and of the children that it has waited for
+  std::int64_t start_ticks = 0;
 };
 
 // Fields after the name, by the numbers of proc(5).
-constexpr int kState = 3, kParent = 4, kUserTime = 14, kChildrensSystemTime = 17;
+constexpr int kState = 3, kParent = 4, kUserTime = 14, kChildrensSystemTime = 17, kStart = 22;
 
 // "12 (a name) with (parentheses)) S 7 ...": the name ends at the last parenthesis.
 std::optional<StatLine> read_stat(std::int64_t id) {
@@ -31,12 +35,24 @@ std::optional<StatLine> read_stat(std::int64_t id) {
   if (open == text.npos || close == text.npos || close + 4 >= text.size()) return std::nullopt;
   StatLine line{text.substr(open + 1, close - open - 1)};
   std::string_view rest = std::string_view(text).substr(close + 2);
-  for (int field = kState; field <= kChildrensSystemTime; ++field) {
+  line.state = rest.front();
+  for (int field = kState; field <= kStart; ++field) {
     const auto value = parse_integer(take_until(rest, ' '), 0, INT64_MAX).value_or(0);
     if (field == kParent) line.parent = static_cast<int>(value);
-    if (field >= kUserTime) line.cpu_ticks += value;
+    if (field >= kUserTime && field <= kChildrensSystemTime) line.cpu_ticks += value;
+    if (field == kStart) line.start_ticks = value;
   }
   return line;
+}
+
+template <class Use>
+void for_each_process(Use&& use) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const auto id = parse_integer(entry.path().filename().native(), 1, INT32_MAX);
+    if (const auto process = id ? read_stat(*id) : std::nullopt)
+      use(static_cast<int>(*id), *process);
+  }
 }
 
 }  // namespace
@@ -53,24 +69,59 @@ std::vector<ProcessEntry> this_and_ancestors() {
   return found;
 }
 
+std::string process_name(int id) { return read_stat(id).value_or(StatLine{}).name; }
+
+bool is_in_uninterruptible_sleep(int id) { return read_stat(id).value_or(StatLine{}).state == 'D'; }
+
+std::int64_t start_ticks(int id) { return read_stat(id).value_or(StatLine{}).start_ticks; }
+
+bool is_stopped(int id) { return read_stat(id).value_or(StatLine{}).state == 'T'; }
+
+std::vector<std::string> names_of_ancestors(const std::vector<ProcessEntry>& processes) {
+  std::vector<std::string> names;
+  for (std::size_t i = 1; i < processes.size(); ++i) names.push_back(processes[i].name);
+  const auto cgroups = read_text("/proc/self/cgroup");
+  if (cgroups && *cgroups && has_step_of_slurm(**cgroups)) names.emplace_back("slurmstepd");
+  return names;
+}
+
+bool has_step_of_slurm(std::string_view cgroups) {
+  constexpr std::string_view kStep = "/step_";
+  while (!cgroups.empty()) {
+    const std::string_view line = take_until(cgroups, '\n');
+    const auto job = line.find("/job_"), step = line.find(kStep);
+    if (job >= step || step == line.npos) continue;
+    const std::string_view id = line.substr(step + kStep.size(), 1);
+    if (id >= "0" && id <= "9") return true;
+  }
+  return false;
+}
+
 std::vector<int> children_of(int id) {
   std::vector<int> children;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const auto child = parse_integer(entry.path().filename().native(), 1, INT32_MAX);
-    const auto process = child ? read_stat(*child) : std::nullopt;
-    if (process && process->parent == id) children.push_back(static_cast<int>(*child));
-  }
+  for_each_process([&](int child, const StatLine& process) {
+    if (process.parent == id) children.push_back(child);
+  });
   return children;
 }
 
 double cpu_seconds_of(const std::vector<int>& ids) {
-  std::vector<int> all = ids;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (const int child : children_of(all[i])) all.push_back(child);
-  }
+  std::vector<std::pair<int, std::int64_t>> left;  // to be counted: process and CPU time
+  for (const int id : ids) left.emplace_back(id, read_stat(id).value_or(StatLine{}).cpu_ticks);
+  // One pass, however many there are: a node has thousands of processes.
+  std::multimap<int, std::pair<int, std::int64_t>> children;  // by parent
+  for_each_process([&](int id, const StatLine& process) {
+    children.emplace(process.parent, std::pair(id, process.cpu_ticks));
+  });
   std::int64_t ticks = 0;
-  for (const int id : all) ticks += read_stat(id).value_or(StatLine{}).cpu_ticks;
+  while (!left.empty()) {
+    const auto [id, own_ticks] = left.back();
+    left.pop_back();
+    ticks += own_ticks;
+    const auto [first, last] = children.equal_range(id);
+    for (auto child = first; child != last; ++child) left.push_back(child->second);
+    children.erase(first, last);
+  }
   return static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 

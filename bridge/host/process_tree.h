@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace torchbridge {
@@ -15,11 +16,34 @@ struct ProcessEntry {
 // This process first, then its parent and so on, as far as /proc shows them.
 std::vector<ProcessEntry> this_and_ancestors();
 
-// The children of a process as far as /proc shows them, those that have ended and are not yet waited for included.
+// As ProcessEntry::name; empty where /proc does not show the process.
+std::string process_name(int id);
+
+// State D: in the kernel, as for a device or a file system, where signals but SIGKILL, or all, have
+// to wait.
+bool is_in_uninterruptible_sleep(int id);
+
+// State T: a signal has stopped it. A debugger's 't' does not count.
+bool is_stopped(int id);
+
+// When it started, in clock ticks since the boot; 0 where /proc does not show it. Another process
+// that gets the same id later has a later start.
+std::int64_t start_ticks(int id);
+
+// The names of all but the first, and "slurmstepd" where this process is in the cgroup of a step,
+// which a container with its own process ids does not hide.
+std::vector<std::string> names_of_ancestors(const std::vector<ProcessEntry>& processes);
+
+// Whether a line of /proc/PID/cgroup is of tasks of a step, as ".../job_5/step_0/task_1"; not those
+// of a batch script or of Slurm's own processes.
+bool has_step_of_slurm(std::string_view cgroups);
+
+// The children of a process as far as /proc shows them, those that have ended and are not yet
+// waited for included.
 std::vector<int> children_of(int id);
 
-// The CPU time that these processes and all below them have used, in seconds; those that have ended count as far as
-// their parent has waited for them.
+// The CPU time that these processes and all below them have used, in seconds; those that have ended
+// count as far as their parent has waited for them.
 double cpu_seconds_of(const std::vector<int>& ids);
 
 }  // namespace torchbridge

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/host/sysfs.h"
 
 namespace torchbridge {
@@ -16,7 +17,7 @@ constexpr int kUnknown = -1;
 template <int Max>
 Result<int> parse_group_number(std::string_view text) {
   const auto number = parse_integer(text, kUnknown, Max);
-  if (!number) return Error{"'" + printable(text) + "': expected a number"};
+  if (!number) return Error{formatted("'{}': expected a number", printable(text))};
   return static_cast<int>(*number);
 }
 
@@ -36,8 +37,9 @@ Result<std::vector<int>> cpus_in(const std::string& folder) {
 Result<std::vector<CpuSet>> read_sockets(const std::string& folder, const std::vector<int>& cpus) {
   std::map<int, CpuSet> by_number;
   for (const int cpu : cpus) {
-    const auto number = read_value(folder + "/cpu" + std::to_string(cpu) + "/topology/physical_package_id",
-                                   parse_group_number<INT32_MAX>, kUnknown);
+    const auto number =
+        read_value(folder + "/cpu" + std::to_string(cpu) + "/topology/physical_package_id",
+                   parse_group_number<INT32_MAX>, kUnknown);
     if (!number) return number.error();
     if (*number != kUnknown) by_number[*number].push_back(cpu);
   }
@@ -57,7 +59,8 @@ Result<CpuSet> read_last_cache(const std::string& folder) {
     const auto type = read_value(folder + "/" + name + "/type", parse_word, std::string());
     if (!type) return type.error();
     if (*type != "Unified" && *type != "Data") continue;
-    const auto level = read_value(folder + "/" + name + "/level", parse_group_number<255>, kUnknown);
+    const auto level =
+        read_value(folder + "/" + name + "/level", parse_group_number<255>, kUnknown);
     if (!level) return level.error();
     if (*level <= highest) continue;
     auto cpus = read_value(folder + "/" + name + "/shared_cpu_list", parse_cpu_list, CpuSet());

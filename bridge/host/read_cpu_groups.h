@@ -8,8 +8,9 @@
 
 namespace torchbridge {
 
-// Adds sockets and caches to a topology of the machine below `root` (read_topology). Takes some milliseconds. Where the
-// kernel does not show a group, the topology has none; an error names the file.
+// Adds sockets and caches to a topology of the machine below `root` (read_topology). Takes some
+// milliseconds. Where the kernel does not show a group, the topology has none; an error names the
+// file.
 Status read_cpu_groups(const std::string& root, Topology& topology);
 
 }  // namespace torchbridge

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/host/sysfs.h"
 #include "bridge/host/text_file.h"
 
@@ -20,12 +21,15 @@ constexpr int kMaxNode = 65535;
 
 Result<int> parse_node_id(std::string_view text) {
   const auto id = parse_integer(text, -1, kMaxNode);
-  if (!id) return Error{"'" + printable(text) + "': expected a NUMA node or -1"};
+  if (!id) return Error{formatted("'{}': expected a NUMA node or -1", printable(text))};
   return static_cast<int>(*id);
 }
 
-// Display and 3D controllers. Sound, USB and NVSwitch functions of the same vendor have other classes.
-bool is_gpu_class(std::string_view text) { return text.starts_with("0x0300") || text.starts_with("0x0302"); }
+// Display and 3D controllers. Sound, USB and NVSwitch functions of the same vendor have other
+// classes.
+bool is_gpu_class(std::string_view text) {
+  return text.starts_with("0x0300") || text.starts_with("0x0302");
+}
 
 Result<bool> is_nvidia_gpu(const std::string& device) {
   const auto vendor = read_text(device + "/vendor");
@@ -64,17 +68,22 @@ Result<std::vector<Gpu>> read_pci(const std::string& root) {
     if (!gpu) return gpu.error();
     gpus.push_back(std::move(*gpu));
   }
-  std::sort(gpus.begin(), gpus.end(), [](const Gpu& a, const Gpu& b) { return a.address < b.address; });
+  std::sort(gpus.begin(), gpus.end(),
+            [](const Gpu& a, const Gpu& b) { return a.address < b.address; });
   return gpus;
 }
 
 // access() asks a device cgroup too, and opens nothing: opening the file would wake the GPU.
-bool may_open(const std::string& device) { return access(device.c_str(), R_OK | W_OK) == 0 || errno == ENOENT; }
+bool may_open(const std::string& device) {
+  return access(device.c_str(), R_OK | W_OK) == 0 || errno == ENOENT;
+}
 
-// A container may hold the device files of its own GPUs only; on a host they may all be made at the first use.
+// A container may hold the device files of its own GPUs only; on a host they may all be made at the
+// first use.
 bool any_device_file(const std::string& root, const std::vector<Gpu>& gpus) {
   return std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
-    return gpu.minor >= 0 && access((root + "/dev/nvidia" + std::to_string(gpu.minor)).c_str(), F_OK) == 0;
+    return gpu.minor >= 0 &&
+           access((root + "/dev/nvidia" + std::to_string(gpu.minor)).c_str(), F_OK) == 0;
   });
 }
 
@@ -88,9 +97,11 @@ Status read_driver(const std::string& root, std::vector<Gpu>& gpus) {
   for (const auto& name : *names) {
     const auto address = parse_pci_address(name);
     if (!address) return in_file(folder, address.error());
-    const auto gpu = std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& g) { return g.address == *address; });
+    const auto gpu =
+        std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& g) { return g.address == *address; });
     if (gpu == gpus.end()) continue;
-    auto record = read_value(folder + "/" + name + "/information", parse_driver_record, DriverRecord());
+    auto record =
+        read_value(folder + "/" + name + "/information", parse_driver_record, DriverRecord());
     if (!record) return record.error();
     gpu->minor = record->minor;
     gpu->uuid = std::move(record->uuid);
@@ -100,7 +111,8 @@ Status read_driver(const std::string& root, std::vector<Gpu>& gpus) {
   for (Gpu& gpu : gpus) {
     if (gpu.minor < 0) continue;
     const std::string device = root + "/dev/nvidia" + std::to_string(gpu.minor);
-    if (!may_open(device) || (files_are_made && access(device.c_str(), F_OK) != 0)) gpu.usable = false;
+    if (!may_open(device) || (files_are_made && access(device.c_str(), F_OK) != 0))
+      gpu.usable = false;
   }
   return Ok{};
 }
@@ -129,11 +141,12 @@ Result<std::vector<NumaNode>> read_nodes(const std::string& root) {
     if (!node) return node.error();
     nodes.push_back(std::move(*node));
   }
-  std::sort(nodes.begin(), nodes.end(), [](const NumaNode& a, const NumaNode& b) { return a.id < b.id; });
+  std::sort(nodes.begin(), nodes.end(),
+            [](const NumaNode& a, const NumaNode& b) { return a.id < b.id; });
   for (const auto& node : nodes) {
     if (node.distances.empty() || node.distances.size() == nodes.size()) continue;
-    return Error{folder + "/node" + std::to_string(node.id) + "/distance: " + std::to_string(node.distances.size()) +
-                 " distances for " + std::to_string(nodes.size()) + " nodes"};
+    return Error{formatted("{}/node{}/distance: {} distances for {} nodes", folder, node.id,
+                           node.distances.size(), nodes.size())};
   }
   return nodes;
 }
@@ -146,7 +159,8 @@ Result<std::vector<CpuSet>> read_cores(const std::string& root) {
   for (const auto& name : *names) {
     const auto cpu = numbered(name, "cpu");
     if (!cpu) continue;
-    auto threads = read_value(folder + "/" + name + "/topology/thread_siblings_list", parse_cpu_list, CpuSet());
+    auto threads = read_value(folder + "/" + name + "/topology/thread_siblings_list",
+                              parse_cpu_list, CpuSet());
     if (!threads) return threads.error();
     if (!threads->empty() && threads->front() == *cpu) cores.push_back(std::move(*threads));
   }
@@ -168,8 +182,8 @@ Result<Topology> read_topology(const std::string& root) {
 }
 
 Result<CpuSet> allowed_cpus() {
-  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(kMaxCpu + 1),
-                                                              [](cpu_set_t* set) { CPU_FREE(set); });
+  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
+      CPU_ALLOC(kMaxCpu + 1), [](cpu_set_t* set) { CPU_FREE(set); });
   const std::size_t size = CPU_ALLOC_SIZE(kMaxCpu + 1);
   if (!mask || sched_getaffinity(0, size, mask.get()) != 0) {
     return Error{std::string("cannot read the CPUs of this process: ") + std::strerror(errno)};

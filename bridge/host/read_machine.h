@@ -9,9 +9,10 @@
 
 namespace torchbridge {
 
-// NVIDIA's GPUs, NUMA nodes and cores below `root`, which is "" for this machine and ends without a slash: root/sys,
-// root/proc and root/dev. No NVML, no CUDA context, nothing is opened for writing. Where a folder is missing, so are
-// its facts; a GPU is unusable where the driver's list lacks it, or where this process may not open its
+// NVIDIA's GPUs, NUMA nodes and cores below `root`, which is "" for this machine and ends without a
+// slash: root/sys, root/proc and root/dev. No NVML, no CUDA context, nothing is opened for writing.
+// Where a folder is missing, so are its facts; a GPU is unusable where the driver's list lacks it,
+// or where this process may not open its
 // device file (a device cgroup counts). An error names the file.
 Result<Topology> read_topology(const std::string& root);
 

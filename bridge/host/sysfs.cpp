@@ -11,7 +11,9 @@
 
 namespace torchbridge {
 
-Error in_file(const std::string& path, const Error& error) { return Error{path + ": " + error.message}; }
+Error in_file(const std::string& path, const Error& error) {
+  return Error{path + ": " + error.message};
+}
 
 Result<std::vector<std::string>> names_in(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);

@@ -16,14 +16,16 @@ namespace torchbridge {
 // The error with the file's path in front.
 Error in_file(const std::string& path, const Error& error);
 
-// The names in a folder, sorted, without those that start with a dot; none where there is no such folder.
+// The names in a folder, sorted, without those that start with a dot; none where there is no such
+// folder.
 Result<std::vector<std::string>> names_in(const std::string& folder);
 
 // N of "nodeN" or "cpuN"; nothing for other names, such as "cpufreq".
 std::optional<int> numbered(std::string_view name, std::string_view prefix);
 
 // The value of `path`, parsed; `missing` where there is no such file.
-template <class Parse, class Value = std::decay_t<decltype(*std::declval<Parse>()(std::string_view()))>>
+template <class Parse,
+          class Value = std::decay_t<decltype(*std::declval<Parse>()(std::string_view()))>>
 Result<Value> read_value(const std::string& path, Parse parse, Value missing) {
   const auto text = read_text(path);
   if (!text) return text.error();

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bridge/base/message_text.h"
+
 namespace torchbridge {
 namespace {
 
@@ -19,10 +21,13 @@ Result<std::optional<std::string>> nothing_or_error(const std::string& path, int
 
 }  // namespace
 
-bool is_missing(int error) { return error == ENOENT || error == ENOTDIR || error == ENODEV || error == ENXIO; }
+bool is_missing(int error) {
+  return error == ENOENT || error == ENOTDIR || error == ENODEV || error == ENXIO;
+}
 
 Result<std::optional<std::string>> read_text(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // In a container whose image has a FIFO there, open() would wait for a writer.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return nothing_or_error(path, errno);
   std::string text;
   std::array<char, 4096> chunk;
@@ -33,7 +38,8 @@ Result<std::optional<std::string>> read_text(const std::string& path) {
   const int error = errno;
   close(file);
   if (count < 0) return nothing_or_error(path, error);
-  if (text.size() > kMaxFileSize) return Error{path + ": longer than " + std::to_string(kMaxFileSize) + " bytes"};
+  if (text.size() > kMaxFileSize)
+    return Error{formatted("{}: longer than {} bytes", path, kMaxFileSize)};
   while (text.ends_with('\n')) text.pop_back();
   return std::optional(std::move(text));
 }

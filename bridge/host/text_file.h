@@ -11,8 +11,8 @@ namespace torchbridge {
 // Whether the errno means that a file or folder does not exist, or was removed while it was read.
 bool is_missing(int error);
 
-// The content without the newlines at its end; nothing where there is no such file. An error names the file: it cannot
-// be read, or is longer than 64 KiB.
+// The content without the newlines at its end; nothing where there is no such file. An error names
+// the file: it cannot be read, or is longer than 64 KiB.
 Result<std::optional<std::string>> read_text(const std::string& path);
 
 }  // namespace torchbridge

@@ -4,10 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "bridge/core/launcher.h"
-#include "bridge/launch/launch.h"
 #include "bridge/launch/launcher_exchange.h"
-#include "bridge/launch/launcher_of_process.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge {
@@ -21,12 +18,14 @@ bool is_first_on_node(const EnvMap& environment) {
 
 }  // namespace
 
-bool should_report(const Error& error, const EnvMap& environment) {
+bool should_report(const Error& error, const LaunchOrigin& origin) {
   constexpr int kFallbackReporters = 3;
   constexpr std::chrono::seconds kReportInterval{5};
-  const int rank = presumed_rank(environment);
-  if (!error.reported_elsewhere && (error.only_here ? is_first_on_node(environment) : rank == 0)) return true;
-  if (!is_mpirun(environment)) return false;
+  const int rank = origin.rank;
+  if (!error.reported_elsewhere &&
+      (error.only_here ? is_first_on_node(origin.environment) : rank == 0))
+    return true;
+  if (!origin.is_of_mpirun()) return false;
   std::this_thread::sleep_for(std::min(std::max(rank, 1), kFallbackReporters) * kReportInterval);
   return !error.reported_elsewhere && !error.only_here && rank <= kFallbackReporters;
 }

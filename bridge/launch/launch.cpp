@@ -1,69 +1,67 @@
 #include "bridge/launch/launch.h"
 
-#include "bridge/core/launcher.h"
-#include "bridge/core/launchers/slurm.h"
-#include "bridge/core/nested_launch.h"
+#include "bridge/base/message_text.h"
 #include "bridge/launch/launch_from.h"
-#include "bridge/launch/launcher_of_process.h"
 
 namespace torchbridge {
 namespace {
 
-// RANK and LOCAL_RANK without the other variables: pyxis sets these two to the task's own for images of PyTorch. The
-// rest is found here. A RANK that a user exported for all tasks comes without PYTORCH_VERSION.
-bool has_only_ranks_of_pyxis(const EnvMap& environment) {
-  const bool complete =
-      environment.has("WORLD_SIZE") && environment.has("MASTER_ADDR") && environment.has("MASTER_PORT");
-  const auto is_same = [&](const char* name, const char* of_slurm) {
-    return environment.has(name) && environment.get(name) == environment.get(of_slurm);
-  };
-  return !complete && environment.has("PYTORCH_VERSION") && detect_slurm(environment) &&
-         is_same("RANK", "SLURM_PROCID") && is_same("LOCAL_RANK", "SLURM_LOCALID");
+// Without a launcher all four are needed, and an error names the one that is missing.
+bool has_ranks(const EnvMap& environment, bool has_launcher) {
+  if (!has_launcher) return environment.has("RANK") || environment.has("WORLD_SIZE");
+  return environment.has("RANK") && environment.has("WORLD_SIZE") &&
+         environment.has("MASTER_ADDR") && environment.has("MASTER_PORT");
+}
+
+// RANK and WORLD_SIZE without an address must be the launcher's: scripts set them from its
+// variables, as pyxis does for images of PyTorch. A RANK that is exported for all tasks is right
+// for one of them, which has no error where the others do. With ranks=block it is compared when the
+// numbers are known (core/user_values.h).
+Status check_ranks_alone(const EnvMap& environment, const LaunchFacts& facts,
+                         const LaunchOptions& options) {
+  if (options.override_user) return Ok{};
+  const auto size = environment.get("WORLD_SIZE"), rank = environment.get("RANK");
+  const std::string ranks = counted(facts.world_size, "rank");
+  if (size && *size != std::to_string(facts.world_size)) {
+    return Error{formatted("WORLD_SIZE='{}' is exported, but {} started {}: unset it",
+                           printable(*size), facts.launcher, ranks)};
+  }
+  if (!rank || *rank == std::to_string(facts.rank) || options.ranks == RankRule::kBlock)
+    return Ok{};
+  return Error{.message = formatted("RANK='{}' is exported, but {} started rank {} of {}: unset it",
+                                    printable(*rank), facts.launcher, facts.rank, ranks),
+               .only_here = true};
+}
+
+// RANK of the plugin is that of the shell, and any other one is not Slurm's.
+Status check_shell_of_step(const LaunchOrigin& origin) {
+  if (!is_typed_in_shell_of_step(origin.environment)) return Ok{};
+  if (!origin.facts || origin.facts->launcher != "slurm" || origin.facts->world_size == 1)
+    return Ok{};
+  const bool is_of_shell = origin.set_by == SetBy::kPlugin || origin.set_by == SetBy::kExec;
+  if (origin.environment.has("RANK") && !is_of_shell) return Ok{};
+  return typed_in_shell_of_step(origin.facts->world_size);
 }
 
 }  // namespace
 
-EnvMap without_outer_launch(const EnvMap& environment) {
-  if (!is_set_by_us(environment)) return environment;
-  const auto facts = launcher_facts(environment);
-  return facts ? without_outer_run(environment, *facts) : environment;
+Result<Launch> resolve_launch(const LaunchOrigin& origin, const LaunchSettings& settings) {
+  if (const auto checked = check_shell_of_step(origin); !checked) return checked.error();
+  const EnvMap& environment = origin.environment;
+  const bool has_launcher = origin.launcher != nullptr;
+  const bool is_given = has_ranks(environment, has_launcher) ||
+                        environment.has(kStepRequestVariable);  // of a node without the plugin
+  if (is_given && !(settings.options.override_user && has_launcher))
+    return launch_from_given(origin.given, origin);
+  if (!has_launcher) return launch_single_process(origin, settings);
+  if (!origin.facts) return origin.facts_error;
+  const auto fits = check_ranks_alone(environment, *origin.facts, settings.options);
+  if (!fits) return fits.error();
+  return launch_from_launcher(*origin.facts, environment, settings);
 }
 
-int presumed_rank(const EnvMap& inherited) {
-  const EnvMap environment = without_outer_launch(inherited);
-  const auto facts = launcher_facts(environment);
-  const auto env = torch_env_from(environment);
-  if (env && check_against_launcher(*env, environment)) return env->layout.rank;
-  if (facts) return facts->rank;  // the exported RANK contradicts the launcher, or the other variables are missing
-  const bool one_of_several =
-      environment.has("WORLD_SIZE") || environment.has("MASTER_ADDR") || environment.has("MASTER_PORT");
-  const auto rank = environment.integer("RANK", 0, INT32_MAX);
-  return one_of_several && rank && *rank ? static_cast<int>(**rank) : 0;
-}
-
-Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& settings) {
-  const EnvMap environment = without_outer_launch(inherited);
-  const auto launcher = find_launcher(environment, slurm_task_or_self(environment));
-  const bool no_launcher = launcher && *launcher == nullptr;
-  const bool replaced = settings.options.override_user && !no_launcher;
-  const bool has_rank = environment.has("RANK") && !has_only_ranks_of_pyxis(environment);
-  const bool is_given = has_rank || environment.has(kStepRequestVariable);  // the latter on a node without the plugin
-  if ((is_given && !replaced) || (no_launcher && environment.has("WORLD_SIZE"))) return launch_from_env(environment);
-  if (!launcher) return launcher.error();
-  if (no_launcher) return launch_single_process(settings);
-
-  auto facts = (*launcher)->read(environment);
-  if (!facts) return facts.error();
-  const auto exported = environment.get("WORLD_SIZE");
-  if (exported && *exported != std::to_string(facts->world_size) && !settings.options.override_user) {
-    return Error{"WORLD_SIZE='" + printable(*exported) + "' is exported, but " + facts->launcher + " started " +
-                 std::to_string(facts->world_size) + (facts->world_size == 1 ? " rank" : " ranks") + ": unset it"};
-  }
-  return launch_from_launcher(std::move(*facts), environment, settings);
-}
-
-Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, const EnvMap& environment,
-                              const LaunchSettings& settings) {
+Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks,
+                              const EnvMap& environment, const LaunchSettings& settings) {
   LaunchFacts facts;
   facts.launcher = "mpi";
   facts.rank = ranks.rank;
@@ -74,10 +72,18 @@ Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, co
   return launch_through_exchange(exchange, std::move(facts), *step, environment, settings);
 }
 
-Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout) {
-  LaunchSettings settings;
-  settings.timeout = timeout;
-  return resolve_launch(environment, settings);
+Result<Launch> resolve_launch(const EnvMap& environment, const LaunchSettings& settings) {
+  return resolve_launch(LaunchOrigin(environment), settings);
+}
+
+std::string how_started(const Launch& launch) {
+  if (launch.launcher == "none") return "started without a launcher";
+  if (launch.launcher.ends_with("://"))
+    return formatted("found by {}", launch.launcher);  // an init method that names the ranks
+  if (launch.launcher != "environment") return formatted("started by {}", launch.launcher);
+  const std::string launcher =
+      launch.matching_facts ? formatted(" by {}", launch.matching_facts->launcher) : "";
+  return formatted("started{} with torchrun's variables", launcher);
 }
 
 }  // namespace torchbridge

@@ -1,15 +1,13 @@
 #include "bridge/launch/launch_from.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 
-#include "bridge/core/launchers/pals.h"
+#include "bridge/base/message_text.h"
+#include "bridge/base/random_number.h"
+#include "bridge/core/launchers/mpirun_daemons.h"
+#include "bridge/core/other_ranks.h"
+#include "bridge/host/scontrol.h"
 #include "bridge/launch/launcher_exchange.h"
-#include "bridge/launch/launcher_of_process.h"
 #include "bridge/launch/rank_nodes.h"
 #include "bridge/net/address.h"
 
@@ -22,9 +20,9 @@ std::vector<Variable> variables_for_mpi() {
   return {{kPmixVariable, value}};
 }
 
-// `bound` is the store's socket where this rank has it already. An endpoint that the user exported is not reserved
-// where this process itself will listen. For a program that follows by exec it is, or that program would find too late
-// that another one has the port.
+// `bound` is the store's socket where this rank has it already. An endpoint that the user exported
+// is not reserved where this process itself will listen. For a program that follows by exec it is,
+// or that program would find too late that another one has the port.
 Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& environment,
                          const LaunchSettings& settings) {
   if (!plan) return plan.error();
@@ -37,8 +35,9 @@ Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& envi
     if (will_listen && bound.open()) {
       auto listening = inherit(bound.release(), port);
       if (!listening)
-        return Error{"port " + std::to_string(port) +
-                     " was taken by another program after it was reserved: start the job again"};
+        return Error{formatted(
+            "port {} was taken by another program after it was reserved: start the job again",
+            port)};
       bound = std::move(*listening);
     }
   }
@@ -51,49 +50,50 @@ Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& envi
 }
 
 // The ranks exchange what the launcher does not give, where they need it.
-Result<Launch> launch_by_exchange(LaunchFacts facts, const StepOptions& step, const EnvMap& environment,
-                                  const LaunchSettings& settings) {
+Result<Launch> launch_by_exchange(LaunchFacts facts, const StepOptions& step,
+                                  const EnvMap& environment, const LaunchSettings& settings) {
   auto given = step.exported_endpoint();
   if (facts.world_size > 1 && !(given && !facts.needs_node_exchange())) {
-    auto exchange = connect(facts, environment, step.options);
+    auto exchange = connect(facts, environment, step);
     if (!exchange) return exchange.error();
-    auto launch = launch_through_exchange(**exchange, std::move(facts), step, environment, settings);
+    auto launch =
+        launch_through_exchange(**exchange, std::move(facts), step, environment, settings);
     exchange->reset();
     if (launch) launch->mpi_variables = variables_for_mpi();
     return launch;
   }
-  auto store =
-      given ? Result<StoreAddress>(StoreAddress{*given, {}}) : bind_store(true, step.options, settings.store_socket);
+  auto store = given ? Result<StoreAddress>(StoreAddress{*given, {}})
+                     : bind_store(true, step.options, settings.store_socket);
   if (!store) return store.error();
   auto plan = plan_step(std::move(facts), step, std::move(store->endpoint), settings.timeout);
   return launch_of(std::move(plan), std::move(store->socket), environment, settings);
 }
 
-// A launcher that names the nodes, as Slurm, gives all facts, except for ranks that it placed one by one.
-Result<Launch> launch_by_facts(LaunchFacts facts, const StepOptions& step, const EnvMap& environment,
-                               const LaunchSettings& settings) {
+// As the plugin does. A large step's nodes do not all ask at the same moment.
+std::string ask_controller(const LaunchFacts& facts, const std::string& node) {
+  if (facts.launcher != "slurm") return "";
+  wait_random_delay(request_spread(facts.nodes.size()));
+  return node_addr_by_scontrol(node);
+}
+
+// A launcher that names the nodes, as Slurm, gives all facts, except for ranks that it placed one
+// by one.
+Result<Launch> launch_by_facts(LaunchFacts facts, const StepOptions& step,
+                               const EnvMap& environment, const LaunchSettings& settings) {
   if (step.options.ranks != RankRule::kBlock && can_exchange_placement(facts)) {
-    if (const auto asked = exchange_placement(facts, step.token, settings.timeout); !asked) return asked.error();
+    if (const auto asked = exchange_placement(facts, step.token, settings.timeout); !asked)
+      return asked.error();
   }
-  return launch_of(plan_step(std::move(facts), step, std::nullopt, settings.timeout), {}, environment, settings);
+  const auto own = static_cast<std::size_t>(facts.node_rank);
+  const std::string own_node = own < facts.nodes.size() ? facts.nodes[own] : "";
+  const auto ask = [&](const std::string& node) { return ask_controller(facts, node); };
+  HostNames names = look_up_names_of_step(facts, step, own_node, ask);
+  auto plan = plan_step(std::move(facts), step, std::nullopt, settings.timeout, std::move(names));
+  return launch_of(std::move(plan), {}, environment, settings);
 }
 
-// The nodes of all ranks, where PALS's file can be read; else the ranks must exchange them.
-void add_pals_nodes(LaunchFacts& facts, const EnvMap& environment) {
-  constexpr std::size_t kLargest = std::size_t{1} << 30;
-  const auto path = environment.get("PALS_APINFO");
-  if (facts.launcher != "pals" || !path || facts.local_size == facts.world_size) return;
-  std::ifstream file{std::string(*path), std::ios::binary};
-  std::string content{std::istreambuf_iterator<char>(file), {}};
-  LaunchFacts completed = facts;
-  if (content.size() > kLargest || !add_pals_apinfo(completed, content) || !set_local_position(completed)) return;
-  facts = std::move(completed);
-}
-
-// Whether srun started this very process, so that no torchrun is between.
-bool is_task_itself(const EnvMap& environment) { return environment.get("SLURM_TASK_PID") == std::to_string(getpid()); }
-
-// The socket that the plugin reserved for rank 0. A descendant may have the variable without the descriptor.
+// The socket that the plugin reserved for rank 0. A descendant may have the variable without the
+// descriptor.
 Socket inherited_socket(const TorchEnv& env, const EnvMap& environment) {
   if (env.layout.rank != 0) return {};
   const auto descriptor = environment.integer("TORCHBRIDGE_LISTEN_FD", 3, INT32_MAX);
@@ -104,67 +104,57 @@ Socket inherited_socket(const TorchEnv& env, const EnvMap& environment) {
 
 }  // namespace
 
-Status check_against_launcher(const TorchEnv& env, const EnvMap& environment) {
-  const auto facts = launcher_facts(environment);
-  if (!facts) return Ok{};
-  const Layout& at = env.layout;
-  const bool by_torchrun_or_us = environment.has("TORCHELASTIC_RUN_ID");
-  const bool same = at.rank == facts->rank && at.world_size == facts->world_size;
-  const bool renumbered =
-      at.world_size == facts->world_size && env.run_id.starts_with(facts->launcher + "-" + facts->job_id);
-  const bool agents = by_torchrun_or_us && at.node_count == facts->world_size;
-  const bool apart = by_torchrun_or_us && !is_mpirun(environment) && !is_task_itself(environment);
-  if (same || renumbered || agents || apart) return Ok{};
-  const std::string who = facts->launcher == "openmpi" || facts->launcher == "hydra" ? "mpirun" : facts->launcher;
-  return Error{.message = "RANK='" + std::to_string(at.rank) + "' and WORLD_SIZE='" + std::to_string(at.world_size) +
-                          "' are exported, but " + who + " started rank " + std::to_string(facts->rank) + " of " +
-                          std::to_string(facts->world_size) + ": unset RANK and WORLD_SIZE, or the variables of " +
-                          who + " if they are stale",
-               .only_here = at.world_size == facts->world_size};  // for some rank it is right
-}
-
-Result<Launch> launch_from_env(const EnvMap& environment) {
-  auto env = torch_env_from(environment);
-  if (!env) {
-    Error error = env.error();
-    // Without a launcher a user or a script set the variables of each process: other processes may have the right ones.
-    if (!launcher_facts(environment)) error.only_here = true;
-    return error;
-  }
-  if (const auto fits = check_against_launcher(*env, environment); !fits) return fits.error();
+Result<Launch> launch_from_given(const Result<TorchEnv>& given, const LaunchOrigin& origin) {
+  if (!given) return given.error();
   Launch launch;
-  launch.env = std::move(*env);
+  launch.env = *given;
   launch.launcher = "environment";
   const Layout& at = launch.env.layout;
-  auto facts = launcher_facts(environment);
-  if (facts && facts->rank == at.rank && facts->world_size == at.world_size) launch.matching_facts = std::move(facts);
-  launch.store_socket = inherited_socket(launch.env, environment);
+  const auto& facts = origin.facts;
+  if (facts && facts->rank == at.rank && facts->world_size == at.world_size)
+    launch.matching_facts = facts;
+  if (launch.matching_facts) {
+    const auto checked = check_exported_host(launch.env.master.host, *launch.matching_facts);
+    if (!checked) return checked.error();
+  }
+  launch.store_socket = inherited_socket(launch.env, origin.environment);
   return launch;
 }
 
-Result<Launch> launch_from_launcher(LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings) {
-  const auto step = step_options(environment, settings.options);
+Result<Launch> launch_from_launcher(LaunchFacts facts, const EnvMap& environment,
+                                    const LaunchSettings& settings) {
+  auto step = step_options(environment, settings.options);
   if (!step) return step.error();
-  add_pals_nodes(facts, environment);
-  if (facts.nodes.empty()) return launch_by_exchange(std::move(facts), *step, environment, settings);
+  if (facts.launcher == "openmpi") {
+    // mpirun gives all ranks its own, while an exported one may be missing on other nodes.
+    if (auto token = token_of_mpirun(environment); !token.empty()) step->token = std::move(token);
+  }
+  if (facts.nodes.empty())
+    return launch_by_exchange(std::move(facts), *step, environment, settings);
   return launch_by_facts(std::move(facts), *step, environment, settings);
 }
 
-Result<Launch> launch_through_exchange(Exchange& exchange, LaunchFacts facts, const StepOptions& step,
-                                       const EnvMap& environment, const LaunchSettings& settings) {
-  auto store =
-      publish_store(facts, exchange, step.exported_endpoint(), step.options, settings.store_socket, settings.timeout);
+Result<Launch> launch_through_exchange(Exchange& exchange, LaunchFacts facts,
+                                       const StepOptions& step, const EnvMap& environment,
+                                       const LaunchSettings& settings) {
+  auto store = publish_store(facts, exchange, step.exported_endpoint(), step.options,
+                             settings.store_socket, settings.timeout);
   if (!store) return store.error();
   auto plan = plan_step(std::move(facts), step, std::move(store->endpoint), settings.timeout);
   return launch_of(std::move(plan), std::move(store->socket), environment, settings);
 }
 
-Result<Launch> launch_single_process(const LaunchSettings& settings) {
+Result<Launch> launch_single_process(const LaunchOrigin& origin, const LaunchSettings& settings) {
+  auto sign =
+      sign_of_other_ranks(origin.environment, names_of_ancestors(origin.processes), Alone::kRank);
+  if (!sign) return sign.error();
   LaunchFacts facts;
   facts.launcher = "none";
   facts.nodes = {host_name()};
   facts.tasks_per_node = {1};
-  return launch_by_exchange(std::move(facts), {settings.options, {}, {}}, {}, settings);
+  auto launch = launch_by_exchange(std::move(facts), {settings.options, {}, {}}, {}, settings);
+  if (launch) launch->note = std::move(*sign);
+  return launch;
 }
 
 }  // namespace torchbridge

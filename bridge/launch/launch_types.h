@@ -18,20 +18,25 @@ namespace torchbridge {
 
 struct Launch {
   TorchEnv env;
-  // On rank 0, where this process selected the port: bound to env.master, for the store to accept on, so that no other
-  // program can take the port. Or the socket of TORCHBRIDGE_LISTEN_FD. Else not open.
+  // On rank 0, where this process selected the port: bound to env.master, for the store to accept
+  // on, so that no other program can take the port. Or the socket of TORCHBRIDGE_LISTEN_FD. Else
+  // not open.
   Socket store_socket;
-  // The source of the facts, for messages: "environment" where RANK and the related variables are set; a name of the
-  // table in core/launcher.cpp; or "none" for a single process without a launcher.
+  // The source of the facts, for messages: "environment" where RANK and the related variables are
+  // set; a name of the table in core/launcher.cpp; or "none" for a single process without a
+  // launcher.
   std::string launcher = "none";
-  // The whole job, from the launcher's facts and those that the ranks exchanged. Nothing where `launcher` is
-  // "environment".
+  // The whole job, from the launcher's facts and those that the ranks exchanged. Nothing where
+  // `launcher` is "environment".
   std::optional<StepPlan> plan;
-  // The launcher's facts where `launcher` is "environment" and the rank and world size are the launcher's too: for
-  // messages.
+  // The launcher's facts where `launcher` is "environment" and the rank and world size are the
+  // launcher's too: for messages.
   std::optional<LaunchFacts> matching_facts;
-  // Variables without which MPI_Init fails in a program that this process becomes by exec. They are set in this
-  // process's own environment; callers that compose another environment add them.
+  // For the user, where `launcher` is "none" and there is a sign of other ranks
+  // (core/other_ranks.h); or empty.
+  std::string note;
+  // Variables without which MPI_Init fails in a program that this process becomes by exec. They are
+  // set in this process's own environment; callers that compose another environment add them.
   std::vector<Variable> mpi_variables;
 };
 

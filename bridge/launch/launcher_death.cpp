@@ -5,25 +5,21 @@
 
 #include <csignal>
 
-#include "bridge/core/launcher.h"
-
 namespace torchbridge {
 namespace {
 
 constexpr pid_t kInit = 1;
 
-bool parent_is_a_launcher(const EnvMap& environment) {
-  const Launcher* launcher = innermost_launcher(environment);
-  const bool of_mpirun = launcher != nullptr && launcher->kind == Launcher::Kind::kMpi;
-  // The SPANK plugin sets TORCHELASTIC_RUN_ID too, and Slurm ends its tasks itself.
-  const bool under_slurm_step = environment.has("SLURM_STEP_ID") && !of_mpirun;
-  return !under_slurm_step && (of_mpirun || environment.has("TORCHELASTIC_RUN_ID"));
+bool parent_is_a_launcher(const LaunchOrigin& origin) {
+  if (origin.is_of_mpirun()) return true;
+  // Slurm ends its tasks itself.
+  return origin.set_by != SetBy::kOthers && !origin.environment.has("SLURM_STEP_ID");
 }
 
 }  // namespace
 
-void end_with_launcher(const EnvMap& environment) {
-  if (!parent_is_a_launcher(environment)) return;
+void end_with_launcher(const LaunchOrigin& origin) {
+  if (!parent_is_a_launcher(origin)) return;
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() == kInit) raise(SIGTERM);  // the parent died before prctl
 }

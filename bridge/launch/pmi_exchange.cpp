@@ -8,6 +8,8 @@
 #include <iterator>
 #include <sstream>
 
+#include "bridge/base/hex_text.h"
+#include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
 #include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/launch/launcher_exchange.h"
@@ -18,17 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Values may hold no blanks and no line ends, which separate words and commands.
-std::string hex_of(const std::string& bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    hex += {kDigits[byte >> 4], kDigits[byte & 15]};
-  }
-  return hex;
-}
-
+// Values go as hexadecimal digits: blanks and line ends separate words and commands.
 std::string bytes_of(std::string_view hex) {
   const auto digit = [](char c) { return c >= 'a' ? c - 'a' + 10 : c - '0'; };
   std::string bytes;
@@ -47,8 +39,8 @@ std::string_view field(std::string_view line, std::string_view name) {
   return {};
 }
 
-// One line to the launcher, one line back. Nothing else uses the descriptor meanwhile. MPI_Init sends `cmd=init` again,
-// which Hydra allows, but not after `cmd=finalize`.
+// One line to the launcher, one line back. Nothing else uses the descriptor meanwhile. MPI_Init
+// sends `cmd=init` again, which Hydra allows, but not after `cmd=finalize`.
 class PmiExchange : public Exchange {
  public:
   PmiExchange(int descriptor, int rank, int world_size)
@@ -60,35 +52,43 @@ class PmiExchange : public Exchange {
     const auto init = ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     if (!init) return init.error();
     if (field(*init, "rc") != "0")
-      return Error{"PMI: the launcher does not support PMI version 1: it answered '" + printable(*init) + "'"};
+      return Error{formatted("PMI: the launcher does not support PMI version 1: it answered '{}'",
+                             printable(*init))};
     const auto name = ask("cmd=get_my_kvsname", "my_kvsname");
     if (!name) return name.error();
     space_ = field(*name, "kvsname");
-    if (space_.empty()) return Error{"PMI: no key-value space in the answer '" + printable(*name) + "'"};
+    if (space_.empty())
+      return Error{formatted("PMI: no key-value space in the answer '{}'", printable(*name))};
     return Ok{};
   }
 
-  Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
+  Result<std::vector<std::string>> all_gather(const std::string& value,
+                                              std::chrono::milliseconds timeout) override {
     deadline_ = Clock::now() + timeout;
-    // A key cannot be written twice, and a program that this process becomes by exec may run this exchange again.
+    // A key cannot be written twice, and a program that this process becomes by exec may run this
+    // exchange again.
     for (;; ++round_) {
       const auto taken = get(rank_);
       if (!taken) return taken.error();
       if (taken->empty()) break;
     }
-    const auto put = ask("cmd=put kvsname=" + space_ + " key=" + key(rank_) + " value=" + hex_of(value), "put_result");
+    const auto put =
+        ask("cmd=put kvsname=" + space_ + " key=" + key(rank_) + " value=" + hex_of(value),
+            "put_result");
     if (!put) return put.error();
-    if (field(*put, "rc") != "0") return Error{"PMI: put failed: '" + printable(*put) + "'"};
+    if (field(*put, "rc") != "0") return Error{formatted("PMI: put failed: '{}'", printable(*put))};
     if (const auto passed = ask("cmd=barrier_in", "barrier_out"); !passed) {
-      return Error{passed.error().message + "; not all " + std::to_string(world_size_) + " ranks arrived within " +
-                   seconds(timeout) + ": does every rank run this program?"};
+      return Error{
+          formatted("{}; not all {} ranks arrived within {}: does every rank run this program?",
+                    passed.error().message, world_size_, seconds(timeout))};
     }
     std::vector<std::string> values;
     for (int rank = 0; rank < world_size_; ++rank) {
       auto value_of_rank = get(rank);
       if (!value_of_rank) return value_of_rank.error();
       if (value_of_rank->empty())
-        return Error{"PMI: rank " + std::to_string(rank) + " published no value: does every rank run this program?"};
+        return Error{
+            formatted("PMI: rank {} published no value: does every rank run this program?", rank)};
       values.push_back(bytes_of(*value_of_rank));
     }
     ++round_;
@@ -96,7 +96,9 @@ class PmiExchange : public Exchange {
   }
 
  private:
-  std::string key(int rank) const { return "torchbridge-" + std::to_string(round_) + "-" + std::to_string(rank); }
+  std::string key(int rank) const {
+    return "torchbridge-" + std::to_string(round_) + "-" + std::to_string(rank);
+  }
 
   // Empty where the key is not there.
   Result<std::string> get(int rank) {
@@ -107,12 +109,14 @@ class PmiExchange : public Exchange {
 
   Result<std::string> ask(const std::string& command, std::string_view expected) {
     const std::string line = command + "\n";
-    if (send(descriptor_, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
+    if (send(descriptor_, line.data(), line.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(line.size())) {
       return Error{std::string("PMI: cannot write to PMI_FD: ") + std::strerror(errno)};
     }
     auto answer = read_line();
     if (answer && field(*answer, "cmd") != expected) {
-      return Error{"PMI: the launcher answered '" + printable(*answer) + "' to '" + printable(command) + "'"};
+      return Error{formatted("PMI: the launcher answered '{}' to '{}'", printable(*answer),
+                             printable(command))};
     }
     return answer;
   }
@@ -121,14 +125,17 @@ class PmiExchange : public Exchange {
     constexpr std::size_t kLongest = 64 * 1024;
     std::string line;
     while (line.size() < kLongest) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
       pollfd ready{descriptor_, POLLIN, 0};
       if (poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(left.count() + 1, 0))) == 0)
         return Error{"PMI: the launcher did not answer"};
       char buffer[4096];
       const auto size = read(descriptor_, buffer, sizeof buffer);
       if (size <= 0) {
-        return Error{"PMI: the launcher closed the connection: did this rank run another PMI program before?"};
+        return Error{
+            "PMI: the launcher closed the connection: did this rank run another PMI program "
+            "before?"};
       }
       line.append(buffer, static_cast<std::size_t>(size));
       if (line.back() == '\n') {  // the launcher only answers, so nothing follows the line
@@ -152,7 +159,8 @@ bool is_socket(int descriptor) {
   return getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
 }
 
-// The 22nd field of /proc/PID/stat: with it a pid names one process for good. Empty where it cannot be read.
+// The 22nd field of /proc/PID/stat: with it a pid names one process for good. Empty where it cannot
+// be read.
 std::string start_time_of(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -171,7 +179,8 @@ std::string key_of_pmi(const EnvMap& environment) {
   if (!descriptor || !*descriptor) return {};
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (getsockopt(static_cast<int>(**descriptor), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0)
+  if (getsockopt(static_cast<int>(**descriptor), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
+      peer.pid <= 0)
     return {};
   const std::string start = start_time_of(peer.pid);
   return start.empty() ? "" : "pmi " + std::to_string(peer.pid) + " " + start;
@@ -181,9 +190,10 @@ Result<std::unique_ptr<Exchange>> connect_pmi(const EnvMap& environment, int ran
   const auto descriptor = environment.required_integer("PMI_FD", 0, INT32_MAX);
   if (!descriptor) return descriptor.error();
   if (!is_socket(static_cast<int>(*descriptor))) {
-    return Error{"PMI_FD='" + std::to_string(*descriptor) +
-                 "' is not an open socket: was it closed between mpiexec and this program (by sudo or a container), "
-                 "or is the variable inherited from an outer job?"};
+    return Error{formatted(
+        "PMI_FD='{}' is not an open socket: was it closed between mpiexec and this program (by "
+        "sudo or a container), or is the variable inherited from an outer job?",
+        *descriptor)};
   }
   auto exchange = std::make_unique<PmiExchange>(static_cast<int>(*descriptor), rank, world_size);
   if (const auto started = exchange->start(); !started) return started.error();

@@ -3,13 +3,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <initializer_list>
+
+#include "bridge/host/close_from.h"
 
 namespace torchbridge {
 namespace {
@@ -56,14 +57,12 @@ void relay() {
 
 void close_all_others() {
   for (int descriptor = 0; descriptor < kLauncher; ++descriptor) close(descriptor);
-  if (syscall(SYS_close_range, kFirstOther, ~0U, 0) == 0) return;
-  constexpr long kMost = 65536;  // kernels before 5.9; a limit may be billions
-  const long limit = sysconf(_SC_OPEN_MAX);
-  for (int descriptor = kFirstOther; descriptor < (limit < kMost ? limit : kMost); ++descriptor) close(descriptor);
+  close_from(kFirstOther);
 }
 
 [[noreturn]] void run_proxy(int launcher, int program) {
-  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGALRM, SIGPIPE}) {
+  for (const int signal :
+       {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGALRM, SIGPIPE}) {
     std::signal(signal, SIG_IGN);
   }
   setsid();

@@ -4,6 +4,7 @@
 
 #include <pmix.h>
 
+#include "bridge/base/message_text.h"
 #include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/launch/launcher_exchange.h"
 
@@ -11,7 +12,7 @@ namespace torchbridge {
 namespace {
 
 Error pmix_error(const char* call, pmix_status_t status) {
-  return {std::string("PMIx: ") + call + " failed: " + PMIx_Error_string(status)};
+  return {formatted("PMIx: {} failed: {}", call, PMIx_Error_string(status))};
 }
 
 // Set by PMIx's progress thread; the wait for it has a timeout that does not depend on the server.
@@ -19,7 +20,8 @@ class Completion {
  public:
   static void callback(pmix_status_t status, void* self) {
     // The waiter may have given up: the state is shared, and this is its last use by PMIx.
-    const std::unique_ptr<std::shared_ptr<Completion>> owner(static_cast<std::shared_ptr<Completion>*>(self));
+    const std::unique_ptr<std::shared_ptr<Completion>> owner(
+        static_cast<std::shared_ptr<Completion>*>(self));
     Completion& completion = **owner;
     const std::lock_guard lock(completion.mutex_);
     completion.status_ = status;
@@ -46,7 +48,8 @@ class PmixExchange : public Exchange {
   PmixExchange(const pmix_proc_t& self, int world_size) : self_(self), world_size_(world_size) {}
   ~PmixExchange() override { PMIx_Finalize(nullptr, 0); }
 
-  Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
+  Result<std::vector<std::string>> all_gather(const std::string& value,
+                                              std::chrono::milliseconds timeout) override {
     const std::string key = "torchbridge." + std::to_string(round_++);
     if (const auto published = publish(key, value); !published) return published.error();
     if (const auto passed = fence(timeout); !passed) return passed.error();
@@ -67,7 +70,8 @@ class PmixExchange : public Exchange {
     if (const auto status = PMIx_Put(PMIX_GLOBAL, key.c_str(), &entry); status != PMIX_SUCCESS) {
       return pmix_error("PMIx_Put", status);
     }
-    if (const auto status = PMIx_Commit(); status != PMIX_SUCCESS) return pmix_error("PMIx_Commit", status);
+    if (const auto status = PMIx_Commit(); status != PMIX_SUCCESS)
+      return pmix_error("PMIx_Commit", status);
     return Ok{};
   }
 
@@ -83,8 +87,10 @@ class PmixExchange : public Exchange {
     if (started != PMIX_SUCCESS) return pmix_error("PMIx_Fence_nb", started);
     (void)handle.release();  // the callback owns it from here on
     if (!completion->wait(timeout)) {
-      return Error{"PMIx: not all " + std::to_string(world_size_) + " ranks arrived within " + seconds(timeout) +
-                   " to exchange their addresses: does every rank run this program?"};
+      return Error{
+          formatted("PMIx: not all {} ranks arrived within {} to exchange their addresses: does "
+                    "every rank run this program?",
+                    world_size_, seconds(timeout))};
     }
     if (completion->status() != PMIX_SUCCESS) return pmix_error("PMIx_Fence", completion->status());
     return Ok{};
@@ -99,7 +105,7 @@ class PmixExchange : public Exchange {
     std::string text;
     if (value->type == PMIX_STRING && value->data.string != nullptr) text = value->data.string;
     PMIX_VALUE_RELEASE(value);
-    if (text.empty()) return Error{"PMIx: rank " + std::to_string(rank) + " published no value"};
+    if (text.empty()) return Error{formatted("PMIx: rank {} published no value", rank)};
     return text;
   }
 
@@ -114,8 +120,11 @@ Result<std::unique_ptr<Exchange>> connect_pmix(int world_size) {
   constexpr int kKeepWhatIsSet = 0;
   setenv(kPmixVariable, kPmixValue, kKeepWhatIsSet);
   pmix_proc_t self;
-  if (const auto status = PMIx_Init(&self, nullptr, 0); status != PMIX_SUCCESS) return pmix_error("PMIx_Init", status);
+  if (const auto status = PMIx_Init(&self, nullptr, 0); status != PMIX_SUCCESS)
+    return pmix_error("PMIx_Init", status);
   return std::unique_ptr<Exchange>(std::make_unique<PmixExchange>(self, world_size));
 }
+
+bool is_built_with_pmix() { return true; }
 
 }  // namespace torchbridge

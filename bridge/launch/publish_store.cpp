@@ -5,11 +5,16 @@
 #include <algorithm>
 #include <map>
 
+#include "bridge/base/hex_text.h"
+#include "bridge/base/hmac_sha256.h"
 #include "bridge/base/hostlist.h"
+#include "bridge/base/message_text.h"
+#include "bridge/base/take_until.h"
 #include "bridge/core/launchers/mpirun_daemons.h"
 #include "bridge/core/task_map.h"
 #include "bridge/launch/launcher_exchange.h"
 #include "bridge/net/address.h"
+#include "bridge/net/random_token.h"
 
 namespace torchbridge {
 namespace {
@@ -17,7 +22,8 @@ namespace {
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kNoStore = "none";  // instead of the store's address, where rank 0 has none
 
-// What each rank publishes: "NODE ADDRESS PORT JOB". Only rank 0 gives address, port and job; the others send "- 0 -".
+// What each rank publishes: "NODE ADDRESS PORT JOB". Only rank 0 gives address, port and job; the
+// others send "- 0 -".
 struct RankRecord {
   std::string node;
   Endpoint store;
@@ -39,8 +45,9 @@ struct RankRecord {
     }
     const auto port = fields.size() == 4 ? parse_integer(fields[2], 0, 65535) : std::nullopt;
     if (!port)
-      return Error{"a rank sent '" + printable(text) +
-                   "', expected 'NODE ADDRESS PORT JOB': do all ranks run the same version?"};
+      return Error{formatted(
+          "a rank sent '{}', expected 'NODE ADDRESS PORT JOB': do all ranks run the same version?",
+          printable(text))};
     const auto field = [&](int i) { return fields[i] == "-" ? std::string() : fields[i]; };
     return RankRecord{fields[0], {field(1), static_cast<int>(*port)}, field(3)};
   }
@@ -53,7 +60,8 @@ std::string unique_id() {
          std::to_string(getpid());
 }
 
-// The first port to try: it differs between processes, and follows the same rules as under launchers that give nodes.
+// The first port to try: it differs between processes, and follows the same rules as under
+// launchers that give nodes.
 Result<int> first_port(const LaunchOptions& options) {
   LaunchFacts seed;
   seed.job_id = unique_id();
@@ -69,12 +77,15 @@ Result<Socket> bind_to(const Endpoint& endpoint, StoreSocket kind) {
   // The store of PyTorch listens on all interfaces, where another program may have the port.
   auto reserved = reserve(endpoint);
   if (reserved || port_is_free(endpoint.port)) return reserved;
-  return Error{"MASTER_PORT=" + std::to_string(endpoint.port) + " is already in use on " + host_name() +
-               ": choose another with port=N, or end the program that uses it"};
+  return Error{
+      formatted("MASTER_PORT={} is already in use on {}: choose another with port=N, or end the "
+                "program that uses it",
+                endpoint.port, host_name())};
 }
 
 Result<std::string> address_for(bool one_node, const AddressRule& rule) {
-  return one_node && rule.kind == AddressRule::Kind::kAuto ? Result<std::string>(kLoopback) : own_address(rule);
+  return one_node && rule.kind == AddressRule::Kind::kAuto ? Result<std::string>(kLoopback)
+                                                           : own_address(rule);
 }
 
 // Numbers the nodes in the order of their lowest rank.
@@ -88,13 +99,21 @@ std::vector<int> number_nodes(const std::vector<RankRecord>& records) {
   return node_of_rank;
 }
 
-// Ranks of one node.
-BootstrapGroup group_on_node(const std::string& key, int rank, int size) {
-  return {.job = key, .rank = rank, .size = size, .node_key = key, .local_rank = rank, .local_size = size};
+// Ranks of one node, which share `token` where it is not empty.
+BootstrapGroup group_on_node(const std::string& key, int rank, int size, const std::string& token) {
+  return {.job = key,
+          .secret = group_secret(token),
+          .rank = rank,
+          .size = size,
+          .node_key = key,
+          .local_rank = rank,
+          .local_size = size};
 }
 
-// PMIx with a barrier of the node's ranks after PMIx_Finalize, before any of them continues to MPI_Init or another
-// exchange: a fence that some ranks begin while others of the node still finalise hangs now and then (OpenMPI 4.1.4).
+// PMIx with a barrier of the node's ranks after PMIx_Finalize, before any of them continues to
+// MPI_Init or another exchange: a fence that some ranks begin while others of the node still
+// finalise hangs now and then (OpenMPI 4.1.4). PMIx gives rank 0's token, the secret of that
+// barrier, to the ranks of this job alone.
 class PmixWithNodeBarrier : public Exchange {
  public:
   PmixWithNodeBarrier(std::unique_ptr<Exchange> pmix, const LaunchFacts& facts)
@@ -103,12 +122,20 @@ class PmixWithNodeBarrier : public Exchange {
         local_rank_(facts.local_rank),
         local_size_(facts.local_size) {}
 
-  Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
-    auto values = pmix_->all_gather(value, timeout);
+  Result<std::vector<std::string>> all_gather(const std::string& value,
+                                              std::chrono::milliseconds timeout) override {
+    auto values = pmix_->all_gather(random_token() + " " + value, timeout);
     pmix_.reset();
-    if (!values || node_key_.empty() || local_size_ == 1) return values;
-    const auto left =
-        torchbridge::all_gather(group_on_node(node_key_ + " left", local_rank_, local_size_), "left", timeout);
+    if (!values) return values;
+    std::string token;  // of rank 0, the last in this order
+    for (auto own = values->rbegin(); own != values->rend(); ++own) {
+      std::string_view rest = *own;
+      token = take_until(rest, ' ');
+      *own = std::string(rest);
+    }
+    if (node_key_.empty() || local_size_ == 1) return values;
+    const auto left = torchbridge::all_gather(
+        group_on_node(node_key_ + " left", local_rank_, local_size_, token), "left", timeout);
     if (!left) return left.error();
     return values;
   }
@@ -119,9 +146,10 @@ class PmixWithNodeBarrier : public Exchange {
   int local_rank_, local_size_;
 };
 
-// The same on all nodes, and not predictable without the secret. A range of ports that the user gave holds here too, as
-// a firewall may allow only that range.
-Result<std::vector<int>> listener_ports(const LaunchFacts& facts, const SipKey& secret, const LaunchOptions& options) {
+// The same on all nodes, and not predictable without the secret. A range of ports that the user
+// gave holds here too, as a firewall may allow only that range.
+Result<std::vector<int>> listener_ports(const LaunchFacts& facts, const std::string& secret,
+                                        const LaunchOptions& options) {
   constexpr int kPorts = 3;  // a listener takes the first that is free
   LaunchOptions rules;
   rules.addr = {AddressRule::Kind::kHost, kLoopback};
@@ -129,7 +157,7 @@ Result<std::vector<int>> listener_ports(const LaunchFacts& facts, const SipKey& 
   std::vector<int> ports;
   for (int i = 0; i < kPorts; ++i) {
     LaunchFacts seed;
-    seed.job_id = std::to_string(siphash(secret, facts.job_id + " port " + std::to_string(i)));
+    seed.job_id = hex_of(hmac_sha256(secret, facts.job_id + " port " + std::to_string(i)));
     const auto endpoint = endpoint_of(seed, TaskMap::block({1}), rules, PortRange{});
     if (!endpoint) return endpoint.error();
     ports.push_back(endpoint->port);
@@ -137,10 +165,13 @@ Result<std::vector<int>> listener_ports(const LaunchFacts& facts, const SipKey& 
   return ports;
 }
 
-// OpenMPI: the hosts of its daemons are known, or at least mpirun's. Rank 0's node listens. mpirun's host listens too
-// if it holds ranks, because all nodes know it, while mpirun's host itself does not know the other nodes.
-Result<std::unique_ptr<Exchange>> connect_by_daemons(const LaunchFacts& facts, MpirunDaemons daemons,
-                                                     const EnvMap& environment, const LaunchOptions& options) {
+// OpenMPI: the hosts of its daemons are known, or at least mpirun's. Rank 0's node listens.
+// mpirun's host listens too if it holds ranks, because all nodes know it, while mpirun's host
+// itself does not know the other nodes.
+Result<std::unique_ptr<Exchange>> connect_by_daemons(const LaunchFacts& facts,
+                                                     MpirunDaemons daemons,
+                                                     const EnvMap& environment,
+                                                     const LaunchOptions& options) {
   auto ports = listener_ports(facts, daemons.secret, options);
   if (!ports) return ports.error();
   if (daemons.nodes.empty()) {
@@ -157,8 +188,8 @@ Result<std::unique_ptr<Exchange>> connect_by_daemons(const LaunchFacts& facts, M
                        .listens = daemons.on_mpirun_host,
                        .listening_rank = 0,
                        .ports = std::move(*ports)};
-  // Without a list of nodes and without ranks on mpirun's host the nodes cannot connect: do not wait half of the
-  // timeout.
+  // Without a list of nodes and without ranks on mpirun's host the nodes cannot connect: do not
+  // wait half of the timeout.
   constexpr std::chrono::seconds kWithoutList{3};
   const bool may_be_alone = daemons.nodes.empty() && !daemons.on_mpirun_host;
   if (may_be_alone) group.connect_timeout = kWithoutList;
@@ -200,27 +231,35 @@ Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, Sto
 }
 
 Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment,
-                                          const LaunchOptions& options) {
+                                          const StepOptions& step) {
   // Variables of an outer job would lead to processes of that job.
   const std::string rank = std::to_string(facts.rank);
   const bool has_pmi = environment.has("PMI_FD") && environment.get("PMI_RANK") == rank;
   if (facts.local_size == facts.world_size) {
-    const std::string key = facts.node_key.empty() && has_pmi ? key_of_pmi(environment) : facts.node_key;
-    if (!key.empty()) return make_group_exchange(group_on_node(key, facts.rank, facts.world_size));
+    const std::string key =
+        facts.node_key.empty() && has_pmi ? key_of_pmi(environment) : facts.node_key;
+    if (!key.empty())
+      return make_group_exchange(group_on_node(key, facts.rank, facts.world_size, step.token));
   }
   if (has_pmi) return connect_pmi(environment, facts.rank, facts.world_size);
-  auto daemons =
-      facts.launcher == "openmpi" && !facts.node_key.empty() ? read_mpirun_daemons(environment) : std::nullopt;
-  if (daemons) return connect_by_daemons(facts, std::move(*daemons), environment, options);
-  if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return connect_by_pmix(facts);
-  return Error{facts.launcher + ": the " + std::to_string(facts.world_size) +
-               " ranks cannot exchange their nodes: neither PMI_FD nor PMIX_NAMESPACE is set for this rank: start them "
-               "with PMI or PMIx (flux run -o pmi=simple, mpiexec --pmi=pmix), or set RANK, WORLD_SIZE, LOCAL_RANK, "
-               "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
+  auto daemons = facts.launcher == "openmpi" && !facts.node_key.empty()
+                     ? read_mpirun_daemons(environment)
+                     : std::nullopt;
+  if (daemons) return connect_by_daemons(facts, std::move(*daemons), environment, step.options);
+  if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank)
+    return connect_by_pmix(facts);
+  return Error{
+      formatted("{}: the {} ranks cannot exchange their nodes: neither PMI_FD nor PMIX_NAMESPACE "
+                "is set for this rank: start them with PMI or PMIx (flux run -o pmi=simple, "
+                "mpiexec --pmi=pmix), or set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
+                "GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank",
+                facts.launcher, facts.world_size)};
 }
 
-Result<StoreAddress> publish_store(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given,
-                                   const LaunchOptions& options, StoreSocket kind, std::chrono::milliseconds timeout) {
+Result<StoreAddress> publish_store(LaunchFacts& facts, Exchange& exchange,
+                                   const std::optional<Endpoint>& given,
+                                   const LaunchOptions& options, StoreSocket kind,
+                                   std::chrono::milliseconds timeout) {
   RankRecord own{host_name(), {}, {}};
   Result<StoreAddress> store = StoreAddress();
   if (facts.rank == 0) {
@@ -241,13 +280,16 @@ Result<StoreAddress> publish_store(LaunchFacts& facts, Exchange& exchange, const
   }
   const Endpoint& store_of_rank_0 = records.front().store;
   if (store_of_rank_0.host == kNoStore && store_of_rank_0.port == 0)
-    return Error{facts.launcher + ": rank 0 has no address for the store and reports the reason", true};
+    return Error{
+        formatted("{}: rank 0 has no address for the store and reports the reason", facts.launcher),
+        true};
   facts.node_of_rank = number_nodes(records);
   if (const auto taken = set_local_position(facts); !taken)
     return Error{.message = taken.error().message, .only_here = true};
   for (const auto& record : records) {
     const auto& names = facts.nodes;
-    if (std::find(names.begin(), names.end(), record.node) == names.end()) facts.nodes.push_back(record.node);
+    if (std::find(names.begin(), names.end(), record.node) == names.end())
+      facts.nodes.push_back(record.node);
   }
   if (facts.job_id.empty()) facts.job_id = records.front().job;
   store->endpoint = given ? *given : store_of_rank_0;
@@ -263,9 +305,10 @@ Status set_local_position(LaunchFacts& facts) {
     if (rank < facts.rank) ++before;
   }
   if (facts.local_size != 0 && facts.local_size != here) {
-    return Error{facts.launcher + ": by its variables rank " + std::to_string(facts.rank) + " is one of " +
-                 std::to_string(facts.local_size) + " on its node, but the number of ranks with its host name is " +
-                 std::to_string(here) + ": give each node one host name of its own"};
+    return Error{
+        formatted("{}: by its variables rank {} is one of {} on its node, but the number of ranks "
+                  "with its host name is {}: give each node one host name of its own",
+                  facts.launcher, facts.rank, facts.local_size, here)};
   }
   facts.local_size = here;
   facts.local_rank = before;

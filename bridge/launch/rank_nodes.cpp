@@ -1,6 +1,7 @@
 #include "bridge/launch/rank_nodes.h"
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/core/task_map.h"
 #include "bridge/step/step_group.h"
 #include "bridge/step/store_port.h"
@@ -8,10 +9,10 @@
 namespace torchbridge {
 namespace {
 
-// The launcher's rank of each task, in the order of nodes and local ranks: each task has its own index in that order,
-// which is torchrun's numbering.
-Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, const std::string& token,
-                              std::chrono::milliseconds timeout) {
+// The launcher's rank of each task, in the order of nodes and local ranks: each task has its own
+// index in that order, which is torchrun's numbering.
+Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map,
+                              const std::string& token, std::chrono::milliseconds timeout) {
   LaunchOptions of_first_node;
   of_first_node.ranks = RankRule::kBlock;
   const auto store = store_endpoint_of(facts, map, of_first_node);
@@ -24,7 +25,8 @@ Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, cons
                   .local_world_size = map.tasks_on(facts.node_rank),
                   .node_rank = facts.node_rank,
                   .node_count = map.node_count()};
-  return all_gather_in_step(group_of_step(facts, at, *where, "placement", token), std::to_string(facts.rank), timeout);
+  return all_gather_in_step(group_of_step(facts, at, *where, "placement", token),
+                            std::to_string(facts.rank), timeout);
 }
 
 }  // namespace
@@ -34,14 +36,17 @@ bool can_exchange_placement(const LaunchFacts& facts) {
   return !is_known && facts.node_of_rank.empty() && facts.nodes.size() > 1;
 }
 
-Status exchange_placement(LaunchFacts& facts, const std::string& token, std::chrono::milliseconds timeout) {
+Status exchange_placement(LaunchFacts& facts, const std::string& token,
+                          std::chrono::milliseconds timeout) {
   const auto map = task_map_of(facts);
   if (!map) return map.error();
   const auto failed = [&](Error error) {
-    const std::string why = facts.heterogeneous ? "a heterogeneous step" : "--distribution=arbitrary";
-    error.message = facts.launcher + ": the nodes of the ranks are not known (" + why +
-                    "), and the ranks failed to exchange them: " + error.message +
-                    ": give ranks=block, which numbers the ranks node by node";
+    const std::string why =
+        facts.heterogeneous ? "a heterogeneous step" : "--distribution=arbitrary";
+    error.message = formatted(
+        "{}: the nodes of the ranks are not known ({}), and the ranks failed to exchange them: {}: "
+        "give ranks=block, which numbers the ranks node by node",
+        facts.launcher, why, error.message);
     return error;
   };
   const auto ranks = ranks_in_order(facts, *map, token, timeout);

@@ -15,13 +15,14 @@
 #include <tuple>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/base/subnet.h"
 
 namespace torchbridge {
 namespace {
 
-// The address from which this host would send to another; empty where there is no route. Connecting a datagram socket
-// asks the routing table, and sends nothing.
+// The address from which this host would send to another; empty where there is no route. Connecting
+// a datagram socket asks the routing table, and sends nothing.
 std::string route_source(const std::string& numeric_address) {
   constexpr std::uint16_t kAnyPort = 9;
   sockaddr_storage target{};
@@ -41,8 +42,9 @@ std::string route_source(const std::string& numeric_address) {
   if (descriptor < 0) return {};
   sockaddr_storage local{};
   socklen_t local_size = sizeof local;
-  const bool routed = connect(descriptor, reinterpret_cast<sockaddr*>(&target), size) == 0 &&
-                      getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &local_size) == 0;
+  const bool routed =
+      connect(descriptor, reinterpret_cast<sockaddr*>(&target), size) == 0 &&
+      getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &local_size) == 0;
   close(descriptor);
   return routed ? address_text(reinterpret_cast<const sockaddr*>(&local)) : std::string();
 }
@@ -66,7 +68,8 @@ std::vector<InterfaceAddress> interface_addresses() {
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const std::string address = address_text(entry->ifa_addr);
-    if (!address.empty() && !is_link_local(address)) interfaces.push_back({entry->ifa_name, address});
+    if (!address.empty() && !is_link_local(address))
+      interfaces.push_back({entry->ifa_name, address});
   }
   std::stable_partition(interfaces.begin(), interfaces.end(),
                         [](const auto& interface) { return !is_ipv6(interface.address); });
@@ -80,7 +83,8 @@ Result<std::string> first_address(const std::string& rule, Matches matches) {
     if (matches(interface)) return interface.address;
     all += (all.empty() ? "" : ", ") + interface.name + " " + interface.address;
   }
-  return Error{"addr=" + rule + ": " + host_name() + ", the node of rank 0, has no such address: it has " + all};
+  return Error{formatted("addr={}: {}, the node of rank 0, has no such address: it has {}", rule,
+                         host_name(), all)};
 }
 
 }  // namespace
@@ -88,7 +92,8 @@ Result<std::string> first_address(const std::string& rule, Matches matches) {
 Result<std::string> numeric_address(const std::string& host, const HostNames& names) {
   // A total order, as the resolver's order differs between nodes and between calls.
   const auto sort_key = [](const std::string& address) {
-    return std::tuple(is_loopback(address) || is_link_local(address), is_ipv6(address), std::string_view(address));
+    return std::tuple(is_loopback(address) || is_link_local(address), is_ipv6(address),
+                      std::string_view(address));
   };
   const auto addresses = names.addresses_of(host);
   if (!addresses) return addresses.error();
@@ -112,16 +117,19 @@ std::vector<std::string> local_addresses() {
 
 bool is_own_address(const std::string& numeric_address) {
   const auto own = local_addresses();
-  return is_loopback(numeric_address) || std::find(own.begin(), own.end(), numeric_address) != own.end();
+  return is_loopback(numeric_address) ||
+         std::find(own.begin(), own.end(), numeric_address) != own.end();
 }
 
 Result<std::string> address_towards(const std::string& numeric_address, bool several_nodes) {
   const std::string source = route_source(numeric_address);
-  if (source.empty()) return Error{"there is no route to '" + printable(numeric_address) + "'"};
+  if (source.empty())
+    return Error{formatted("there is no route to '{}'", printable(numeric_address))};
   if (!several_nodes || !is_loopback(source)) return source;
   const auto own = local_addresses();
-  const auto outer =
-      std::find_if(own.begin(), own.end(), [&](const auto& address) { return is_ipv6(address) == is_ipv6(source); });
+  const auto outer = std::find_if(own.begin(), own.end(), [&](const auto& address) {
+    return is_ipv6(address) == is_ipv6(source);
+  });
   return outer != own.end() ? *outer : source;
 }
 
@@ -130,13 +138,16 @@ Result<std::string> reachable_address(const HostNames& names) {
   const auto own = numeric_address(host_name(), names);
   if (own && std::find(addresses.begin(), addresses.end(), *own) != addresses.end()) return *own;
   if (!addresses.empty()) return addresses.front();
-  return Error{"host " + host_name() +
-               " has no address that other hosts could reach: every interface is down or loopback"};
+  return Error{formatted(
+      "host {} has no address that other hosts could reach: every interface is down or loopback",
+      host_name())};
 }
 
 std::string address_to_listen_on(const std::string& own_address, const HostNames& names) {
   const auto named = names.addresses_of(host_name());
-  const auto same_family = [&](const auto& address) { return is_ipv6(address) == is_ipv6(own_address); };
+  const auto same_family = [&](const auto& address) {
+    return is_ipv6(address) == is_ipv6(own_address);
+  };
   const bool is_known_by_one = named && std::none_of(named->begin(), named->end(), is_loopback) &&
                                std::count_if(named->begin(), named->end(), same_family) < 2;
   if (is_known_by_one) return own_address;
@@ -152,15 +163,26 @@ Result<std::string> own_address(const AddressRule& rule, const HostNames& names)
     case AddressRule::Kind::kSuffix:
       return numeric_address(host_name() + rule.text, names);
     case AddressRule::Kind::kInterface:
-      return first_address("iface:" + rule.text, [&](const auto& interface) { return interface.name == rule.text; });
+      return first_address(formatted("iface:{}", rule.text),
+                           [&](const auto& interface) { return interface.name == rule.text; });
     case AddressRule::Kind::kSubnet: {
       const auto subnet = Subnet::parse(rule.text);
       if (!subnet) return subnet.error();
-      return first_address("subnet:" + rule.text,
-                           [&](const auto& interface) { return subnet->contains(interface.address); });
+      return first_address(formatted("subnet:{}", rule.text), [&](const auto& interface) {
+        return subnet->contains(interface.address);
+      });
     }
   }
   return reachable_address(names);
+}
+
+UsableInterfaces usable_interfaces(bool several_nodes) {
+  UsableInterfaces usable{.names = {}, .several_nodes = several_nodes, .host = host_name()};
+  for (const auto& [name, address] : interface_addresses()) {
+    const bool is_usable = !several_nodes || !is_loopback(address);
+    if (is_usable && std::ranges::count(usable.names, name) == 0) usable.names.push_back(name);
+  }
+  return usable;
 }
 
 std::string interface_towards(const std::string& numeric_address) {
@@ -169,7 +191,8 @@ std::string interface_towards(const std::string& numeric_address) {
   if (local.empty() || getifaddrs(&list) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr != nullptr && address_text(entry->ifa_addr) == local) return entry->ifa_name;
+    if (entry->ifa_addr != nullptr && address_text(entry->ifa_addr) == local)
+      return entry->ifa_name;
   }
   return {};
 }

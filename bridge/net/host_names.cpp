@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
 
 namespace torchbridge {
@@ -16,7 +17,8 @@ namespace {
 
 using Addresses = std::vector<std::string>;
 
-constexpr std::string_view kErrorMark = "!";  // before the text of an error, where addresses would stand
+// Before the text of an error, where addresses would stand.
+constexpr std::string_view kErrorMark = "!";
 
 Result<Addresses> ask_resolver(const std::string& host) {
   addrinfo hints{};
@@ -24,7 +26,8 @@ Result<Addresses> ask_resolver(const std::string& host) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list); error != 0) {
-    return Error{"host name '" + printable(host) + "' does not resolve on " + host_name() + ": " + gai_strerror(error)};
+    return Error{formatted("host name '{}' does not resolve on {}: {}", printable(host),
+                           host_name(), gai_strerror(error))};
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
   Addresses addresses;
@@ -32,7 +35,9 @@ Result<Addresses> ask_resolver(const std::string& host) {
     auto text = address_text(entry->ai_addr);
     if (!text.empty()) addresses.push_back(std::move(text));
   }
-  if (addresses.empty()) return Error{"host name '" + printable(host) + "' has neither an IPv4 nor an IPv6 address"};
+  if (addresses.empty())
+    return Error{
+        formatted("host name '{}' has neither an IPv4 nor an IPv6 address", printable(host))};
   return addresses;
 }
 
@@ -42,18 +47,22 @@ HostNames HostNames::look_up(const std::vector<std::string>& names) {
   HostNames found;
   found.asks_ = false;
   for (const auto& name : names) {
-    if (canonical_address(name).empty() && !found.known_.contains(name)) found.known_.emplace(name, ask_resolver(name));
+    if (canonical_address(name).empty() && !found.known_.contains(name))
+      found.known_.emplace(name, ask_resolver(name));
   }
   return found;
 }
 
 Result<Addresses> HostNames::addresses_of(const std::string& host) const {
-  if (auto numeric = canonical_address(host); !numeric.empty()) return Addresses{std::move(numeric)};
+  if (auto numeric = canonical_address(host); !numeric.empty())
+    return Addresses{std::move(numeric)};
   if (asks_) return ask_resolver(host);
   const auto found = known_.find(host);
   if (found != known_.end()) return found->second;
-  return Error{"host name '" + printable(host) +
-               "' was not known before this task could enter a container, and inside it no name is looked up"};
+  return Error{
+      formatted("host name '{}' was not known before this task could enter a container, and inside "
+                "it no name is looked up",
+                printable(host))};
 }
 
 void HostNames::add_alias(const std::string& name, const std::string& other) {
@@ -99,7 +108,8 @@ std::string canonical_address(const std::string& host) {
   in6_addr address;
   char text[INET6_ADDRSTRLEN] = "";
   for (const int family : {AF_INET, AF_INET6}) {
-    if (inet_pton(family, host.c_str(), &address) == 1) return inet_ntop(family, &address, text, sizeof text);
+    if (inet_pton(family, host.c_str(), &address) == 1)
+      return inet_ntop(family, &address, text, sizeof text);
   }
   return {};
 }
@@ -109,7 +119,8 @@ std::string address_text(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
     inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
   } else if (address->sa_family == AF_INET6) {
-    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
+              sizeof text);
   }
   return text;
 }

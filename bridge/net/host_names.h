@@ -1,4 +1,5 @@
-// What host names resolve to: asked of the system's resolver, or found before, where it must not be asked.
+// What host names resolve to: asked of the system's resolver, or found before, where it must not be
+// asked.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,8 +13,9 @@
 
 namespace torchbridge {
 
-// Inside a container the system's resolver loads the libraries that the image's nsswitch.conf names into the process
-// that asks: a process that is not yet the user's program has to have its names before.
+// Inside a container the system's resolver loads the libraries that the image's nsswitch.conf names
+// into the process that asks: a process that is not yet the user's program has to have its names
+// before.
 class HostNames {
  public:
   // Asks the system's resolver at each call, and so may wait as long as that does.
@@ -21,10 +23,12 @@ class HostNames {
   // Asks it now for these names. The result asks nobody, and has no other names.
   static HostNames look_up(const std::vector<std::string>& names);
 
-  // Numeric addresses, at least one, in the resolver's order. A numeric address, without brackets, gives itself.
+  // Numeric addresses, at least one, in the resolver's order. A numeric address, without brackets,
+  // gives itself.
   Result<std::vector<std::string>> addresses_of(const std::string& host) const;
 
-  // Gives a name the addresses of another, which the resolver is asked for now; nothing changes where it has none.
+  // Gives a name the addresses of another, which the resolver is asked for now; nothing changes
+  // where it has none.
   void add_alias(const std::string& name, const std::string& other);
 
   // Of an object that asks nobody: a line for each name.

@@ -40,11 +40,13 @@ bool pass_descriptor(const Socket& to, int descriptor, std::uint32_t number) {
 
 std::optional<PassedDescriptor> take_descriptor(const Socket& from) {
   DescriptorMessage message(0);
-  if (recvmsg(from.descriptor(), &message.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof message.number) {
+  if (recvmsg(from.descriptor(), &message.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) !=
+      sizeof message.number) {
     return std::nullopt;
   }
   const cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
-  std::vector<Socket> received;  // the padding of the buffer has room for a second one, which is closed
+  // The padding of the buffer has room for a second one, which is closed.
+  std::vector<Socket> received;
   if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS) {
     for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= rights->cmsg_len; at += sizeof(int)) {
       int descriptor = -1;
@@ -52,7 +54,8 @@ std::optional<PassedDescriptor> take_descriptor(const Socket& from) {
       received.emplace_back(descriptor);
     }
   }
-  return PassedDescriptor{received.empty() ? Socket() : std::move(received.front()), message.number};
+  return PassedDescriptor{received.empty() ? Socket() : std::move(received.front()),
+                          message.number};
 }
 
 }  // namespace torchbridge

@@ -15,7 +15,9 @@
 #include <set>
 
 #include "bridge/base/env_map.h"
-#include "bridge/base/siphash.h"
+#include "bridge/base/hex_text.h"
+#include "bridge/base/hmac_sha256.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge {
 namespace {
@@ -46,7 +48,8 @@ Result<SocketAddress> socket_address(const Endpoint& endpoint) {
     address.size = sizeof v6;
     return address;
   }
-  return Error{"address '" + printable(endpoint.host) + "': expected a numeric IPv4 or IPv6 address"};
+  return Error{
+      formatted("address '{}': expected a numeric IPv4 or IPv6 address", printable(endpoint.host))};
 }
 
 // As many as one key has.
@@ -56,11 +59,13 @@ SocketAddress address_of_key(const std::string& key, int number) {
   SocketAddress address;
   auto& local = reinterpret_cast<sockaddr_un&>(address.storage);
   local.sun_family = AF_UNIX;
-  const std::string numbered = std::to_string(number) + " " + key;
-  const int length = std::snprintf(local.sun_path + 1, sizeof local.sun_path - 1, "torchbridge/%u/%016llx%016llx",
-                                   geteuid(), static_cast<unsigned long long>(siphash({1, 0}, numbered)),
-                                   static_cast<unsigned long long>(siphash({2, 0}, numbered)));
-  address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1) + static_cast<socklen_t>(length);
+  // Everybody can read the name, and nobody the key from it.
+  constexpr int kDigits = 32;
+  const std::string digest = hex_of(sha256(std::to_string(number) + " " + key));
+  const int length = std::snprintf(local.sun_path + 1, sizeof local.sun_path - 1,
+                                   "torchbridge/%u/%.*s", geteuid(), kDigits, digest.c_str());
+  address.size =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1) + static_cast<socklen_t>(length);
   return address;
 }
 
@@ -68,7 +73,8 @@ bool connects(const Socket& socket, const SocketAddress& address) {
   return connect(socket.descriptor(), address.get(), address.size) == 0;
 }
 
-// Of a name that is taken. Before the holder listens nobody can tell whose it is: it has a moment to do so.
+// Of a name that is taken. Before the holder listens nobody can tell whose it is: it has a moment
+// to do so.
 bool is_held_by_this_user(const SocketAddress& name) {
   constexpr int kMilliseconds = 10;
   for (int i = 0; i < kMilliseconds; ++i) {
@@ -81,15 +87,16 @@ bool is_held_by_this_user(const SocketAddress& name) {
 }
 
 std::string advice(int error) {
-  if (error == EADDRINUSE) return ": another program uses it; choose another port, or end that program";
+  if (error == EADDRINUSE)
+    return ": another program uses it; choose another port, or end that program";
   if (error == EADDRNOTAVAIL) return ": no interface of this host has that address";
   if (error == EACCES) return ": ports below 1024 need privileges";
   return "";
 }
 
 Error cannot_listen(const Endpoint& address, int error) {
-  return {"cannot listen on " + address.host + " port " + std::to_string(address.port) + ": " + std::strerror(error) +
-          advice(error)};
+  return {formatted("cannot listen on {} port {}: {}{}", address.host, address.port,
+                    std::strerror(error), advice(error))};
 }
 
 int connection_error(const Socket& socket) {
@@ -99,8 +106,8 @@ int connection_error(const Socket& socket) {
   return error;
 }
 
-// A copy of the descriptor above the standard ones: where standard input is closed, a program that inherits number 0
-// would read from it. Not open where the number is above already.
+// A copy of the descriptor above the standard ones: where standard input is closed, a program that
+// inherits number 0 would read from it. Not open where the number is above already.
 Socket above_standard(const Socket& socket) {
   constexpr int kFirst = STDERR_FILENO + 1;
   return Socket(socket.descriptor() >= kFirst ? -1 : fcntl(socket.descriptor(), F_DUPFD, kFirst));
@@ -116,16 +123,17 @@ Result<Socket> bind_to(const Endpoint& address, int flags) {
   if (!target) return target.error();
   Socket socket(::socket(target->family(), SOCK_STREAM | flags, 0));
   if (!socket.open()) return cannot_listen(address, errno);
-  // Connections of an earlier run that still linger must not keep the port. A free port is one that no other socket
-  // has, also none that would share it.
+  // Connections of an earlier run that still linger must not keep the port. A free port is one that
+  // no other socket has, also none that would share it.
   if (address.port != 0) share_port(socket);
-  if (bind(socket.descriptor(), target->get(), target->size) != 0) return cannot_listen(address, errno);
+  if (bind(socket.descriptor(), target->get(), target->size) != 0)
+    return cannot_listen(address, errno);
   if (address.port == 0) share_port(socket);
   return socket;
 }
 
-// Whether all that the kernel lists for the port are connections whose programs have ended, as those in TIME_WAIT of an
-// earlier run. What is bound and does not listen is not listed.
+// Whether all that the kernel lists for the port are connections whose programs have ended, as
+// those in TIME_WAIT of an earlier run. What is bound and does not listen is not listed.
 bool only_lingers(int port) {
   bool lingers = false;
   for (const char* path : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
@@ -133,8 +141,10 @@ bool only_lingers(int port) {
     char line[512];
     while (file != nullptr && std::fgets(line, sizeof line, file) != nullptr) {
       unsigned local = 0, inode = 0;
-      // "  0: 0100007F:8249 0100007F:C6C8 06 00000000:00000000 03:00001770 00000000     0        0 0 3 ..."
-      const int fields = std::sscanf(line, "%*d: %*[^:]:%x %*s %*s %*s %*s %*s %*s %*s %u", &local, &inode);
+      // "  0: 0100007F:8249 0100007F:C6C8 06 00000000:00000000 03:00001770 00000000     0        0
+      // 0 3 ..."
+      const int fields =
+          std::sscanf(line, "%*d: %*[^:]:%x %*s %*s %*s %*s %*s %*s %*s %u", &local, &inode);
       if (fields != 2 || local != static_cast<unsigned>(port)) continue;
       lingers = inode == 0;
       if (!lingers) break;
@@ -146,8 +156,8 @@ bool only_lingers(int port) {
   return lingers;
 }
 
-// The port at all addresses, IPv4 and IPv6. Not shared, the kernel refuses it where any other socket has it. Not open,
-// and errno set, where it cannot be had.
+// The port at all addresses, IPv4 and IPv6. Not shared, the kernel refuses it where any other
+// socket has it. Not open, and errno set, where it cannot be had.
 Socket bind_everywhere(int port, bool is_shared) {
   for (const char* everywhere : {"::", "0.0.0.0"}) {  // the latter where the kernel has no IPv6
     const auto address = socket_address({everywhere, port});
@@ -155,7 +165,8 @@ Socket bind_everywhere(int port, bool is_shared) {
     if (!socket.open() && errno == EAFNOSUPPORT) continue;
     if (!socket.open()) break;
     const int no = 0;
-    if (address->family() == AF_INET6) setsockopt(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    if (address->family() == AF_INET6)
+      setsockopt(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
     if (is_shared) share_port(socket);
     if (bind(socket.descriptor(), address->get(), address->size) == 0) return socket;
     if (errno != EADDRNOTAVAIL) break;
@@ -163,10 +174,10 @@ Socket bind_everywhere(int port, bool is_shared) {
   return Socket();
 }
 
-// A port that lingering connections have can only be bound if it is shared, and then two programs get it. So who
-// reserves a port also has it at this address, to which nobody connects, so that nothing lingers there, and which is
-// bound without being shared: until this process, and what it becomes by exec, has ended. An address of no meaning: 127
-// "TB" 1.
+// A port that lingering connections have can only be bound if it is shared, and then two programs
+// get it. So who reserves a port also has it at this address, to which nobody connects, so that
+// nothing lingers there, and which is bound without being shared: until this process, and what it
+// becomes by exec, has ended. An address of no meaning: 127 "TB" 1.
 constexpr const char* kMarkHost = "127.84.66.1";
 
 // False, with errno set, where another process has it.
@@ -182,8 +193,8 @@ bool mark(int port, bool is_shared) {
   return true;
 }
 
-// The port at all addresses, for as long as the socket is open and marked for longer. Not open, and errno set, where
-// another socket has it.
+// The port at all addresses, for as long as the socket is open and marked for longer. Not open, and
+// errno set, where another socket has it.
 Socket hold_port(int port) {
   static std::set<int> marked;
   const bool is_marked = marked.contains(port);
@@ -191,7 +202,8 @@ Socket hold_port(int port) {
   if (port == 0) return holder;
   if (holder.open()) {
     share_port(holder);
-    if (!is_marked) mark(port, true);  // nobody else has it there: the holder would not have got the port
+    if (!is_marked)
+      mark(port, true);  // nobody else has it there: the holder would not have got the port
   } else if (errno == EADDRINUSE && only_lingers(port)) {
     errno = EADDRINUSE;
     if (!mark(port, false)) return Socket();
@@ -202,15 +214,19 @@ Socket hold_port(int port) {
 }
 
 // `name` is getsockname or getpeername.
-std::optional<std::string> host_given_by(int (*name)(int, sockaddr*, socklen_t*), const Socket& socket) {
+std::optional<std::string> host_given_by(int (*name)(int, sockaddr*, socklen_t*),
+                                         const Socket& socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  if (name(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
+  if (name(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    return std::nullopt;
   char text[INET6_ADDRSTRLEN] = "";
   const bool is_v6 = address.ss_family == AF_INET6;
-  const void* bytes = is_v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
-                            : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  if (inet_ntop(is_v6 ? AF_INET6 : AF_INET, bytes, text, sizeof text) == nullptr) return std::nullopt;
+  const void* bytes =
+      is_v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
+            : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (inet_ntop(is_v6 ? AF_INET6 : AF_INET, bytes, text, sizeof text) == nullptr)
+    return std::nullopt;
   return text;
 }
 
@@ -283,8 +299,9 @@ std::optional<Socket> inherit(int descriptor, int port) {
   const auto bound = bound_port(reserved);
   const auto host = bound && *bound == port ? bound_host(reserved) : std::nullopt;
   if (!host) return std::nullopt;
-  // A second socket instead of listen() on the inherited one: another process that inherited it too, as a shell, would
-  // keep it listening after this process, and the shell's next program could not listen.
+  // A second socket instead of listen() on the inherited one: another process that inherited it
+  // too, as a shell, would keep it listening after this process, and the shell's next program could
+  // not listen.
   auto socket = listen_on({*host, port});
   if (!socket) return std::nullopt;
   close(descriptor);
@@ -305,7 +322,8 @@ Result<Socket> listen_on_name(const std::string& key) {
 Result<Socket> connect_to_name(const std::string& key) {
   Socket socket;
   for (int number = 0; number < kNames; ++number) {
-    if (!socket.open()) socket = Socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.open())
+      socket = Socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!connects(socket, address_of_key(key, number))) continue;
     if (is_of_this_user(socket)) return socket;
     socket = Socket();
@@ -321,7 +339,8 @@ bool is_of_this_user(const Socket& peer) {
 }
 
 Error cannot_connect(const Endpoint& address, int error) {
-  return {"cannot connect to " + address.host + " port " + std::to_string(address.port) + ": " + std::strerror(error)};
+  return {formatted("cannot connect to {} port {}: {}", address.host, address.port,
+                    std::strerror(error))};
 }
 
 Result<Socket> begin_connecting(const Endpoint& address) {
@@ -350,9 +369,13 @@ Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds tim
   return socket;
 }
 
-std::optional<std::string> bound_host(const Socket& socket) { return host_given_by(getsockname, socket); }
+std::optional<std::string> bound_host(const Socket& socket) {
+  return host_given_by(getsockname, socket);
+}
 
-std::optional<std::string> peer_host(const Socket& socket) { return host_given_by(getpeername, socket); }
+std::optional<std::string> peer_host(const Socket& socket) {
+  return host_given_by(getpeername, socket);
+}
 
 Result<int> bound_port(const Socket& socket) {
   sockaddr_storage address{};

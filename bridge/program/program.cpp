@@ -8,7 +8,9 @@
 #include <CLI/CLI.hpp>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/base/nearest_name.h"
+#include "bridge/program/pages.h"
 
 namespace torchbridge {
 namespace {
@@ -35,7 +37,8 @@ std::string bare_name(std::string_view word) {
   word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
   std::string name(word.substr(0, word.find('=')));
   std::replace(name.begin(), name.end(), '_', '-');
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char letter) { return std::tolower(letter); });
   return name;
 }
 
@@ -43,23 +46,24 @@ std::string bare_name(std::string_view word) {
 std::string ours(const std::string& name, const std::vector<std::string>& names,
                  std::span<const OptionSuggestion> others) {
   if (std::find(names.begin(), names.end(), name) != names.end()) return name;
-  const auto other =
-      std::find_if(others.begin(), others.end(), [&](const OptionSuggestion& each) { return each.theirs == name; });
+  const auto other = std::find_if(others.begin(), others.end(), [&](const OptionSuggestion& each) {
+    return each.theirs == name;
+  });
   return other == others.end() ? "" : std::string(other->ours);
 }
 
-// What --help prints for the values of an option: "INT", "sgd|adam".
-std::string value_text(const CLI::Option& option) {
-  const std::string type = option.get_type_name();  // "TEXT:{sgd,adam}", "INT:INT in [1 - 8]"
-  const auto list = type.find('{');
-  std::string text =
-      list == std::string::npos ? type.substr(0, type.find(':')) : type.substr(list + 1, type.find('}') - list - 1);
-  std::replace(text.begin(), text.end(), ',', '|');
-  return text == "UINT" ? "INT" : text;
+// "GCC 12.2 for glibc 2.36". The program may run from an older glibc on: docs/use/install.md.
+std::string compiler() {
+#ifdef __clang__
+  const std::string name = formatted("clang {}.{}", __clang_major__, __clang_minor__);
+#else
+  const std::string name = formatted("GCC {}.{}", __GNUC__, __GNUC_MINOR__);
+#endif
+  return formatted("{} for glibc {}.{}", name, __GLIBC__, __GLIBC_MINOR__);
 }
 
 // "a", "a or b", "a, b or c".
-std::string joined(const std::vector<std::string>& words, const std::string& last_separator) {
+std::string listed(const std::vector<std::string>& words, const std::string& last_separator) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i)
     text += (i == 0 ? "" : i + 1 == words.size() ? last_separator : ", ") + words[i];
@@ -75,14 +79,16 @@ bool lacks_subcommand(const CLI::App& app) {
   return app.get_require_subcommand_min() > 0 && app.get_subcommands().empty();
 }
 
-std::string subcommands_of(const CLI::App& app) {
+std::vector<std::string> subcommands_of(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* each : app.get_subcommands([](const CLI::App* command) { return !command->get_name().empty(); }))
+  for (const CLI::App* each :
+       app.get_subcommands([](const CLI::App* command) { return !command->get_name().empty(); }))
     names.push_back(each->get_name());
-  return joined(names, " or ");
+  return names;
 }
 
-// "convert needs FROM and TO: torchbridge-ckpt convert FROM TO", or nothing if no required argument is missing.
+// "convert needs FROM and TO: torchbridge-ckpt convert FROM TO", or nothing if no required argument
+// is missing.
 std::string missing_arguments(const CLI::App& app) {
   const CLI::App& command = given_command(app);
   std::vector<std::string> names;
@@ -91,30 +97,33 @@ std::string missing_arguments(const CLI::App& app) {
   for (const CLI::Option* option : command.get_options()) {
     if (!option->get_positional() || !option->get_required()) continue;
     std::string name = option->get_name(/*positional=*/true);
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char letter) { return std::toupper(letter); });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char letter) { return std::toupper(letter); });
     is_missing = is_missing || option->empty();
     usage += " " + name;
     names.push_back(std::move(name));
   }
   if (!is_missing) return "";
-  return command.get_name() + " needs " + joined(names, " and ") + ": " + usage;
+  return formatted("{} needs {}: {}", command.get_name(), listed(names, " and "), usage);
 }
 
-// "--lr needs a value: a number", of CLI11's text "--lr: 1 required FLOAT missing", or nothing for another error.
+// "--lr needs a value: a number", of CLI11's text "--lr: 1 required FLOAT missing", or nothing for
+// another error.
 std::string missing_value(const CLI::App& app, const CLI::ParseError& error) {
   if (!dynamic_cast<const CLI::ArgumentMismatch*>(&error)) return "";
   const std::string text = error.what(), name = text.substr(0, text.find(':'));
   const CLI::Option* option = given_command(app).get_option_no_throw(name);
   if (option == nullptr || !option->empty() || option->get_type_size_min() == 0) return "";
   const std::string kind = value_text(*option);
-  if (kind.empty() || kind == "TEXT") return name + " needs a value";
-  if (kind == "FLOAT") return name + " needs a value: a number";
-  if (kind == "INT") return name + " needs a value: a whole number";
-  return name + " needs a value: " + (kind.find('|') == std::string::npos ? "" : "one of ") + kind;
+  if (kind.empty() || kind == "TEXT") return formatted("{} needs a value", name);
+  if (kind == "FLOAT") return formatted("{} needs a value: a number", name);
+  if (kind == "INT") return formatted("{} needs a value: a whole number", name);
+  return formatted("{} needs a value: {}{}", name,
+                   kind.find('|') == std::string::npos ? "" : "one of ", kind);
 }
 
-// "  --batch-size INT          Samples a rank and step (default: 32)": an option is shown with the type of its values,
-// or with the values themselves where they are few.
+// "  --batch-size INT          Samples a rank and step (default: 32)": an option is shown with the
+// type of its values, or with the values themselves where they are few.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() { column_width(kNameWidth); }
@@ -124,12 +133,14 @@ class HelpFormatter : public CLI::Formatter {
   }
   std::string make_option_desc(const CLI::Option* option) const override {
     const std::string value = option->get_type_size() == 0 ? "" : option->get_default_str();
-    return wrapped(option->get_description() + (value.empty() ? "" : " (default: " + value + ")"), kWidth - kNameWidth);
+    return wrapped(
+        option->get_description() + (value.empty() ? "" : formatted(" (default: {})", value)),
+        kWidth - kNameWidth);
   }
   std::string make_subcommand(const CLI::App* command) const override {
     std::ostringstream out;
-    CLI::detail::format_help(out, command->get_name(), wrapped(command->get_description(), kWidth - kNameWidth),
-                             kNameWidth);
+    CLI::detail::format_help(out, command->get_name(),
+                             wrapped(command->get_description(), kWidth - kNameWidth), kNameWidth);
     return out.str();
   }
   std::string make_description(const CLI::App* app) const override {
@@ -173,23 +184,29 @@ std::optional<std::string> help_or_version(const CLI::App& app, const CLI::Parse
   return std::nullopt;
 }
 
-void set_up(CLI::App& app) {
+void set_up(CLI::App& app, const std::string& built_with) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_help_flag("-h,--help", "Print this help");
-  app.set_version_flag("--version", app.get_name() + " (torchbridge) " TORCHBRIDGE_VERSION, "Print the version");
+  const std::string libraries = (built_with.empty() ? "" : ", ") + built_with;
+  app.set_version_flag("--version",
+                       formatted("{} (torchbridge) " TORCHBRIDGE_VERSION ", built with {}{}",
+                                 app.get_name(), compiler(), libraries),
+                       "Print the version, and what it was built with");
 }
 
 std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names,
-                                std::span<const OptionSuggestion> others, const std::string& dashes) {
+                                std::span<const OptionSuggestion> others,
+                                const std::string& dashes) {
   const std::string name = bare_name(word),
-                    last =
-                        name.substr(name.rfind('.') + 1);  // "lr" of "optimizer.lr", as programs with sections name it
+                    // "lr" of "optimizer.lr", as programs with sections name it.
+      last = name.substr(name.rfind('.') + 1);
   std::vector<std::string> all = names;
   for (const OptionSuggestion& other : others) all.emplace_back(other.theirs);
-  for (const std::string& candidate : {name, last, nearest_name(name, all), nearest_name(last, all)}) {
+  for (const std::string& candidate :
+       {name, last, nearest_name(name, all), nearest_name(last, all)}) {
     const std::string meant = ours(candidate, names, others);
-    if (!meant.empty()) return "; did you mean '" + dashes + meant + "'?";
+    if (!meant.empty()) return formatted("; did you mean '{}{}'?", dashes, meant);
   }
   return "";
 }
@@ -198,18 +215,22 @@ std::string command_line_error(const CLI::App& app, const CLI::ParseError& error
                                std::span<const OptionSuggestion> others) {
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   // First, because the options of the subcommand are unknown too.
+  const std::vector<std::string> commands = subcommands_of(app);
   if (lacks_subcommand(app) && !unknown.empty() && !unknown.front().starts_with("-"))
-    return "unknown subcommand '" + printable(unknown.front()) + "': expected " + subcommands_of(app);
-  const auto option =
-      std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) { return word.starts_with("-"); });
+    return formatted("unknown subcommand '{}': expected {}{}", printable(unknown.front()),
+                     listed(commands, " or "), did_you_mean(unknown.front(), commands));
+  const auto option = std::find_if(unknown.begin(), unknown.end(),
+                                   [](const std::string& word) { return word.starts_with("-"); });
   if (option != unknown.end()) {
-    return "unknown option '" + printable(option->substr(0, option->find('='))) + "'" +
-           did_you_mean_option(*option, option_names(app), others);
+    return formatted("unknown option '{}'{}", printable(option->substr(0, option->find('='))),
+                     did_you_mean_option(*option, option_names(app), others));
   }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !unknown.empty())
-    return "unexpected argument '" + printable(unknown.front()) + "'";
-  if (lacks_subcommand(app)) return "expected a subcommand: " + subcommands_of(app);
-  if (const std::string text = missing_arguments(app); dynamic_cast<const CLI::RequiredError*>(&error) && !text.empty())
+    return formatted("unexpected argument '{}'", printable(unknown.front()));
+  if (lacks_subcommand(app))
+    return formatted("expected a subcommand: {}", listed(commands, " or "));
+  if (const std::string text = missing_arguments(app);
+      dynamic_cast<const CLI::RequiredError*>(&error) && !text.empty())
     return text;
   if (const std::string text = missing_value(app, error); !text.empty()) return text;
   std::string text = error.what();

@@ -6,18 +6,20 @@
 #include <cctype>
 #include <csignal>
 
+#include "bridge/base/message_text.h"
+
 namespace torchbridge {
 namespace {
 
-bool wants_requeue(const AttemptEnd& attempt) {
-  return !attempt.failures.empty() &&
-         std::all_of(attempt.failures.begin(), attempt.failures.end(), [](const WorkerEnd& worker) {
-           return WIFEXITED(worker.wait_status) && WEXITSTATUS(worker.wait_status) == kRequeueExitCode;
+bool asks_for_requeue(const AttemptReport& attempt) {
+  return has_failed(attempt) && std::ranges::all_of(attempt.failures, [](const auto& worker) {
+           return is_consequence(worker) || wants_requeue(worker.wait_status);
          });
 }
 
 bool is_done_by_others(int wait_status) {
-  return WIFSIGNALED(wait_status) && (WTERMSIG(wait_status) == SIGKILL || WTERMSIG(wait_status) == SIGTERM);
+  return WIFSIGNALED(wait_status) &&
+         (WTERMSIG(wait_status) == SIGKILL || WTERMSIG(wait_status) == SIGTERM);
 }
 
 // A pid, a port or an address differs each time.
@@ -25,8 +27,9 @@ std::string without_numbers(const std::string& text) {
   std::string kept;
   for (std::size_t i = 0; i < text.size();) {
     const bool is_hex = text.compare(i, 2, "0x") == 0;
-    const auto end = std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(i + (is_hex ? 2 : 0)), text.end(),
-                                      [&](unsigned char c) { return is_hex ? isxdigit(c) : isdigit(c); });
+    const auto end = std::find_if_not(
+        text.begin() + static_cast<std::ptrdiff_t>(i + (is_hex ? 2 : 0)), text.end(),
+        [&](unsigned char c) { return is_hex ? isxdigit(c) : isdigit(c); });
     const auto next = static_cast<std::size_t>(end - text.begin());
     kept += next > i ? '#' : text[i];
     i = std::max(next, i + 1);
@@ -34,46 +37,49 @@ std::string without_numbers(const std::string& text) {
   return kept;
 }
 
-bool is_same_failure(const AttemptEnd& left, const AttemptEnd& right) {
-  const WorkerEnd &a = left.failures.front(), &b = right.failures.front();
-  return a.wait_status == b.wait_status && without_numbers(a.message) == without_numbers(b.message);
+std::string message_of(const WorkerReport& worker) {
+  return worker.error ? without_numbers(worker.error->message) : "";
 }
 
-bool is_crash_loop(const std::vector<AttemptEnd>& attempts) {
-  if (attempts.size() < kCrashLoop || is_done_by_others(attempts.back().failures.front().wait_status)) return false;
-  return std::all_of(attempts.end() - kCrashLoop, attempts.end(), [&](const AttemptEnd& attempt) {
-    return attempt.lifetime < kAtOnce && is_same_failure(attempt, attempts.back());
-  });
-}
-
-std::string count_of(int number, const std::string& noun) {
-  return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
+bool is_crash_loop(const std::vector<AttemptReport>& attempts) {
+  const WorkerReport& root = attempts.back().failures.front();
+  if (is_done_by_others(root.wait_status)) return false;
+  int in_a_row = 0;
+  for (auto attempt = attempts.rbegin(); attempt != attempts.rend(); ++attempt) {
+    if (!has_failed(*attempt) || !attempt->interruption.empty()) continue;
+    const WorkerReport& worker = attempt->failures.front();
+    const bool is_same =
+        worker.wait_status == root.wait_status && message_of(worker) == message_of(root);
+    const bool is_at_once = attempt->lifetime < kAtOnce || worker.time - attempt->started < kAtOnce;
+    if (!is_same || !is_at_once) return false;
+    if (++in_a_row == kCrashLoop) return true;
+  }
+  return false;
 }
 
 }  // namespace
 
-int exit_code_of(int wait_status) {
-  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
-
-Decision decide(const std::vector<AttemptEnd>& attempts, int restarts, const RestartRules& rules) {
-  const AttemptEnd& last = attempts.back();
+Decision decide(const std::vector<AttemptReport>& attempts, int restarts,
+                const RestartRules& rules) {
+  const AttemptReport& last = attempts.back();
   Decision decision;
-  if (wants_requeue(last)) {
+  if (asks_for_requeue(last)) {
     decision.exit_code = kRequeueExitCode;
   } else if (rules.stop_signal != 0) {
     decision.exit_code = 128 + rules.stop_signal;
   }
-  if (decision.exit_code != 0 || last.failures.empty()) return decision;
+  if (decision.exit_code != 0 || !has_failed(last)) return decision;
 
   decision.exit_code = std::max(1, exit_code_of(last.failures.front().wait_status));
   if (!last.can_restart) {
     decision.reason = "a worker, or a process that it started, did not end after SIGKILL";
   } else if (restarts >= rules.max_restarts) {
-    if (rules.max_restarts > 0) decision.reason = count_of(rules.max_restarts, "restart") + " used (--max-restarts)";
+    if (rules.max_restarts > 0)
+      decision.reason =
+          formatted("{} used (--max-restarts)", counted(rules.max_restarts, "restart"));
   } else if (is_crash_loop(attempts)) {
-    decision.reason = "the same failure " + std::to_string(kCrashLoop) + " times in a row, each within " +
-                      std::to_string(static_cast<int>(kAtOnce.count())) + " s of the start";
+    decision.reason = formatted("the same failure {} times in a row, each within {} s of the start",
+                                kCrashLoop, static_cast<int>(kAtOnce.count()));
   } else {
     decision.next = Decision::Next::kRestart;
     decision.exit_code = 0;

@@ -8,20 +8,24 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bridge/base/message_text.h"
+
 namespace torchbridge {
 
-Result<std::string> error_file_in(const std::string& parent, const std::string& run_id, int restart, int rank) {
+Result<std::string> error_file_in(const std::string& parent, const std::string& run_id, int restart,
+                                  int rank) {
   const std::string folder = parent + "/torch-env-" + std::to_string(geteuid());
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Error{"cannot create " + folder + ": " + std::strerror(errno)};
+    return Error{formatted("cannot create {}: {}", folder, std::strerror(errno))};
   }
-  struct stat found {};  // another user's folder, or a link to one, would let that user read and replace our files
+  struct stat found {
+  };  // another user's folder, or a link to one, would let that user read and replace our files
   if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != geteuid() ||
       (found.st_mode & 0077) != 0) {
-    return Error{folder + " is not a folder that belongs to this user alone"};
+    return Error{formatted("{} is not a folder that belongs to this user alone", folder)};
   }
-  return folder + "/" + run_id + "-attempt_" + std::to_string(restart) + "-rank_" + std::to_string(rank) +
-         "-error.json";
+  return folder + "/" + run_id + "-attempt_" + std::to_string(restart) + "-rank_" +
+         std::to_string(rank) + "-error.json";
 }
 
 ErrorFile open_error_folder(const std::string& path) {
@@ -34,11 +38,13 @@ ErrorFile open_error_folder(const std::string& path) {
 std::string read_error_file(const Socket& folder, const std::string& name,
                             std::chrono::system_clock::time_point start) {
   constexpr std::size_t kMaxSize = 1 << 16;
-  const int file = openat(folder.descriptor(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const int file =
+      openat(folder.descriptor(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return {};
   struct stat found {};
   std::string text;
-  const bool is_ours = fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid();
+  const bool is_ours =
+      fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid();
   if (is_ours && std::chrono::system_clock::from_time_t(found.st_mtime + 1) > start) {
     text.resize(kMaxSize);
     text.resize(std::max<ssize_t>(read(file, text.data(), text.size()), 0));

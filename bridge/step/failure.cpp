@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <string_view>
 
+#include "bridge/base/message_text.h"
+#include "bridge/base/signal_names.h"
 #include "bridge/base/visible_text.h"
 
 namespace torchbridge {
@@ -19,7 +20,8 @@ constexpr const char* kIndent = "\n    ";
 
 std::string time_text(std::chrono::system_clock::time_point time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
-  const auto since_epoch = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch());
+  const auto since_epoch =
+      std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch());
   std::tm local{};
   localtime_r(&seconds, &local);
   char date[32], text[48];
@@ -29,14 +31,17 @@ std::string time_text(std::chrono::system_clock::time_point time) {
 }
 
 std::string ending_of(const TaskFailure& failure) {
-  if (!WIFSIGNALED(failure.wait_status)) return "exit code " + std::to_string(WEXITSTATUS(failure.wait_status));
+  if (!WIFSIGNALED(failure.wait_status))
+    return formatted("exit code {}", WEXITSTATUS(failure.wait_status));
   const int signal = WTERMSIG(failure.wait_status);
-  const std::string killed = "killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
-  const bool oom = signal == SIGKILL && failure.out_of_memory;
-  return killed + (oom ? ", out of memory: the kernel's OOM killer ended processes on " + failure.node : "");
+  if (signal != SIGKILL || !failure.is_out_of_memory)
+    return formatted("killed by {}", signal_text(signal));
+  return formatted("killed by {}, out of memory: the kernel's OOM killer ended processes on {}",
+                   signal_text(signal), failure.host);
 }
 
-// The character that a backslash and the letter `escape` mean in a JSON string; 0 for other letters.
+// The character that a backslash and the letter `escape` mean in a JSON string; 0 for other
+// letters.
 char meaning_of(char escape) {
   switch (escape) {
     case 'n':
@@ -87,10 +92,10 @@ std::string indented(std::string_view reason) {
 
 }  // namespace
 
-std::string describe(const TaskFailure& failure) {
-  return "rank " + std::to_string(failure.rank) + " on " + failure.node + ", at " + time_text(failure.time) +
-         " (local time of " + failure.clock + "): " + ending_of(failure) +
-         (failure.reason.empty() ? "" : indented(failure.reason));
+std::string describe(const TaskFailure& failure, const std::string& reason) {
+  return formatted("rank {} on {}, at {} (local time of {}): {}{}", failure.rank, failure.host,
+                   time_text(failure.time), failure.clock, ending_of(failure),
+                   reason.empty() ? "" : indented(reason));
 }
 
 }  // namespace torchbridge

@@ -1,24 +1,25 @@
 #include "bridge/step/step_plan.h"
 
+#include <algorithm>
+
 #include "bridge/base/host_text.h"
+#include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
 #include "bridge/net/address.h"
 #include "bridge/step/master_address.h"
 #include "bridge/step/store_port.h"
 
 namespace torchbridge {
-namespace {
 
-Status check_exported_host(const StepOptions& step, int nodes) {
-  const std::string& host = step.options.addr.text;
+Status check_exported_host(const std::string& host, const LaunchFacts& facts) {
   const bool is_each_nodes_own = is_loopback(host) || host.starts_with("localhost");
-  if (!step.exported.host || nodes == 1 || !is_each_nodes_own) return Ok{};
-  return Error{"MASTER_ADDR='" + printable(host) +
-               "' is exported, which is each node's own address, but the ranks are on " + std::to_string(nodes) +
-               " nodes: unset it, or give override=yes"};
+  if (!is_each_nodes_own || !facts.has_several_nodes()) return Ok{};
+  const std::size_t nodes = std::max(facts.nodes.size(), facts.tasks_per_node.size());
+  return Error{
+      formatted("MASTER_ADDR='{}' is exported, which is each node's own address, but the ranks are "
+                "on {} nodes: unset it, or give override=yes",
+                printable(host), nodes > 1 ? std::to_string(nodes) : "several")};
 }
-
-}  // namespace
 
 std::optional<Endpoint> StepOptions::exported_endpoint() const {
   if (!exported.host || !exported.port) return std::nullopt;
@@ -26,33 +27,42 @@ std::optional<Endpoint> StepOptions::exported_endpoint() const {
 }
 
 Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions& options) {
-  StepOptions step{
-      .options = options, .exported = {}, .token = std::string(environment.get(kTokenVariable).value_or(""))};
+  StepOptions step{.options = options,
+                   .exported = {},
+                   .token = std::string(environment.get(kTokenVariable).value_or(""))};
   if (options.override_user) return step;
   const auto port = environment.integer("MASTER_PORT", 1, 65535);
   if (!port) return port.error();
   const auto host = environment.get("MASTER_ADDR");
   if (host && !is_host_text(*host))
-    return Error{"MASTER_ADDR='" + printable(*host) + "': expected a host name or an address: unset it"};
+    return Error{
+        formatted("MASTER_ADDR='{}': expected a host name or an address, without a port: unset it",
+                  printable(*host))};
   if (host) step.options.addr = {AddressRule::Kind::kHost, std::string(*host)};
   if (*port) step.options.port = {static_cast<int>(**port), static_cast<int>(**port)};
   step.exported = {.host = host.has_value(), .port = port->has_value()};
   return step;
 }
 
-Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::optional<Endpoint> store,
-                           std::chrono::milliseconds timeout, HostNames names) {
+Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step,
+                           std::optional<Endpoint> store, std::chrono::milliseconds timeout,
+                           HostNames names) {
   const LaunchOptions& options = step.options;
   auto map = task_map_of(facts);
   if (!map) return map.error();
-  if (const auto checked = check_exported_host(step, map->node_count()); !checked) return checked.error();
+  if (step.exported.host) {
+    if (const auto checked = check_exported_host(options.addr.text, facts); !checked)
+      return checked.error();
+  }
   const auto master_node = master_node_of(facts, *map, options.ranks);
   if (!master_node) return master_node.error();
-  auto named = store ? Result<Endpoint>(*std::move(store)) : store_endpoint_of(facts, *map, options, names);
+  auto named =
+      store ? Result<Endpoint>(*std::move(store)) : store_endpoint_of(facts, *map, options, names);
   if (!named) return named.error();
   auto env = torch_env_of(facts, *map, options, std::move(*named));
   if (!store) {
-    auto address = agree_on_address(facts, *map, env.layout, env.master, options, timeout, names, step.token);
+    auto address =
+        agree_on_address(facts, *map, env.layout, env.master, options, timeout, names, step.token);
     if (!address) return address.error();
     env.master.host = std::move(*address);
   }
@@ -60,9 +70,11 @@ Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::opti
                   std::move(env),   *master_node,    std::move(names), step.token};
 }
 
-std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptions& step, const std::string& own_node) {
+std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptions& step,
+                                       const std::string& own_node) {
   const AddressRule& rule = step.options.addr;
-  // All distributions begin on the first node; the nodes of ranks that were placed one by one are listed.
+  // All distributions begin on the first node; the nodes of ranks that were placed one by one are
+  // listed.
   const bool is_listed = step.options.ranks != RankRule::kBlock && !facts.node_of_rank.empty();
   const auto index = is_listed ? static_cast<std::size_t>(facts.node_of_rank.front()) : 0;
   const std::string node = index < facts.nodes.size() ? facts.nodes[index] : "";
@@ -77,8 +89,24 @@ std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptio
   return names;
 }
 
+HostNames look_up_names_of_step(
+    const LaunchFacts& facts, const StepOptions& step, const std::string& own_node,
+    const std::function<std::string(const std::string& node)>& node_address) {
+  const auto names = names_of_step(facts, step, own_node);
+  HostNames found = HostNames::look_up(names);
+  if (names.empty() || !step.options.addr.is_by_node_name() || !facts.first_address.empty())
+    return found;
+  const std::string& master = names.back();
+  if (address_of_node(master, own_node == master, found) || facts.node_addresses.contains(master))
+    return found;
+  if (const std::string address = node_address(master); !address.empty())
+    found.add_alias(master, address);
+  return found;
+}
+
 Result<Socket> reserve_store_socket(const StepPlan& plan, const EnvMap& environment) {
-  const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !plan.options.override_user;
+  const bool agent_serves =
+      environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !plan.options.override_user;
   if (plan.env.layout.rank != 0 || agent_serves) return Socket();
   Endpoint store = plan.env.master;
   if (plan.exported.host) store.host = plan.options.addr.text;  // for messages, what the user gave

@@ -1,7 +1,9 @@
-// The plan of a whole step, made from a launcher's facts and the options. Every path from facts to a plan is here.
+// The plan of a whole step, made from a launcher's facts and the options. Every path from facts to
+// a plan is here.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,8 +33,9 @@ struct StepPlan {
   std::string token{};  // of StepOptions
 };
 
-// The options of a step. MASTER_ADDR and MASTER_PORT that the user exported replace addr= and port=, unless override is
-// given. The token is that of kTokenVariable, which the user may have exported.
+// The options of a step. MASTER_ADDR and MASTER_PORT that the user exported replace addr= and
+// port=, unless override is given. The token is that of kTokenVariable, which the user may have
+// exported; launchers may give another one.
 struct StepOptions {
   LaunchOptions options;
   ExportedMaster exported;
@@ -43,19 +46,33 @@ struct StepOptions {
 };
 Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions& options);
 
-// `store` is the address that the ranks exchanged; nothing for a launcher that names the nodes, as Slurm. In that case
-// it resolves a host name; and where only rank 0's node has the address (see agree_on_address) it is collective, and
-// waits for the others at most `timeout`.
-Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::optional<Endpoint> store,
-                           std::chrono::milliseconds timeout, HostNames names = {});
+// An error where `host`, of an exported MASTER_ADDR, is each node's own although the ranks are on
+// several nodes.
+Status check_exported_host(const std::string& host, const LaunchFacts& facts);
 
-// Every name that the tasks of this node need for the plan of a step whose launcher names the nodes: on rank 0's node
-// the host's own, and as the last that of the host which addr= leads to. A task's own position among the facts is not
-// used. `own_node` is the launcher's name of this node; empty: it may be that of rank 0.
-std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptions& step, const std::string& own_node);
+// `store` is the address that the ranks exchanged; nothing for a launcher that names the nodes, as
+// Slurm. In that case it resolves a host name; and where only rank 0's node has the address (see
+// agree_on_address) it is collective, and waits for the others at most `timeout`.
+Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step,
+                           std::optional<Endpoint> store, std::chrono::milliseconds timeout,
+                           HostNames names = {});
 
-// On rank 0 MASTER_PORT, bound for the program to inherit (store_port.h). Not open on other ranks, nor where the user
-// exported TORCHELASTIC_USE_AGENT_STORE=True, because an agent serves the store then.
+// Every name that the tasks of this node need for the plan of a step whose launcher names the
+// nodes: on rank 0's node the host's own, and as the last that of the host which addr= leads to. A
+// task's own position among the facts is not used. `own_node` is the launcher's name of this node;
+// empty: it may be that of rank 0.
+std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptions& step,
+                                       const std::string& own_node);
+
+// These names, looked up now. Where that of rank 0's node does not resolve, and the facts have no
+// address of it, it gets the one that `node_address` finds for it, if that is not empty.
+HostNames look_up_names_of_step(
+    const LaunchFacts& facts, const StepOptions& step, const std::string& own_node,
+    const std::function<std::string(const std::string& node)>& node_address);
+
+// On rank 0 MASTER_PORT, bound for the program to inherit (store_port.h). Not open on other ranks,
+// nor where the user exported TORCHELASTIC_USE_AGENT_STORE=True, because an agent serves the store
+// then.
 Result<Socket> reserve_store_socket(const StepPlan& plan, const EnvMap& environment);
 
 }  // namespace torchbridge

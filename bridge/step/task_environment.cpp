@@ -1,21 +1,21 @@
 #include "bridge/step/task_environment.h"
 
-#include <net/if.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <climits>
 
+#include "bridge/base/message_text.h"
 #include "bridge/binding/binding.h"
 #include "bridge/binding/closest_gpus.h"
 #include "bridge/bootstrap/all_gather.h"
 #include "bridge/core/agent_command.h"
 #include "bridge/core/exported_values.h"
-#include "bridge/core/nested_launch.h"
 #include "bridge/core/user_values.h"
 #include "bridge/host/cpu_affinity.h"
 #include "bridge/host/read_machine.h"
 #include "bridge/net/address.h"
+#include "bridge/net/interface_values.h"
 #include "bridge/step/error_file.h"
 
 namespace torchbridge {
@@ -24,23 +24,38 @@ namespace {
 // Other tasks may not have the error.
 Error only_here(const Error& error) { return {.message = error.message, .only_here = true}; }
 
-// Interface names may differ between nodes; a program on one node needs none. Without a name gloo takes the address of
-// the host's own name, which is 127.0.1.1 on Debian. NCCL finds its interfaces itself, also those of other fabrics, so
-// it gets only the user's; without the '=', "eth1" would match eth10 too.
-Status add_interface(const StepPlan& plan, const LaunchOptions& options, std::vector<Variable>& variables) {
+// Interface names may differ between nodes; a program on one node needs none. Without a name gloo
+// takes the address of the host's own name, which is 127.0.1.1 on Debian. NCCL finds its interfaces
+// itself, also those of other fabrics, so it gets only the user's; without the '=', "eth1" would
+// match eth10 too.
+Status add_interface(const StepPlan& plan, const LaunchOptions& options,
+                     std::vector<Variable>& variables) {
   using Kind = InterfaceRule::Kind;
-  if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1))
+  if (options.iface.kind == Kind::kNone ||
+      (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1))
     return Ok{};
   const auto master = numeric_address(plan.env.master.host, plan.names);
   const std::string name = options.iface.kind == Kind::kName ? options.iface.name
                            : master                          ? interface_towards(*master)
                                                              : "";
   if (name.empty() || (options.iface.kind == Kind::kAuto && name == "lo")) return Ok{};
-  if (if_nametoindex(name.c_str()) == 0)
-    return Error{"iface=" + name + ": " + host_name() + " has no interface of that name"};
+  if (options.iface.kind == Kind::kName) {
+    const auto usable = check_interface(formatted("iface={}", name), name,
+                                        usable_interfaces(plan.env.layout.node_count > 1));
+    if (!usable) return usable;
+  }
   variables.emplace_back("GLOO_SOCKET_IFNAME", name);
   if (options.iface.kind == Kind::kName) variables.emplace_back("NCCL_SOCKET_IFNAME", "=" + name);
   return Ok{};
+}
+
+// Over several nodes the others would wait for a rank that listens where they cannot reach it; on
+// one node gloo names such an interface itself, at once.
+Status check_interfaces_of(const EnvMap& complete, const Layout& at) {
+  if (at.node_count == 1) return Ok{};
+  const auto usable = check_interface_variables(complete, usable_interfaces(true));
+  return usable ? usable
+                : Status(Error{formatted("{}, or give override=yes", usable.error().message)});
 }
 
 std::string with_port(const Endpoint& endpoint) {
@@ -48,9 +63,10 @@ std::string with_port(const Endpoint& endpoint) {
   return (ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
 }
 
-// PET_* are the defaults of the agent's options. With several tasks on a node, each agent would start a full set of
-// workers.
-void add_agent_defaults(const StepPlan& plan, const EnvMap& environment, std::vector<Variable>& variables) {
+// PET_* are the defaults of the agent's options. With several tasks on a node, each agent would
+// start a full set of workers.
+void add_agent_defaults(const StepPlan& plan, const EnvMap& environment,
+                        std::vector<Variable>& variables) {
   const Layout& at = plan.env.layout;
   if (at.world_size != at.node_count) return;
   const Variable defaults[] = {
@@ -70,34 +86,41 @@ std::string summary_of(const StepPlan& plan) {
   constexpr std::size_t kShown = 16;
   const auto& tasks_per_node = plan.map.tasks_per_node();
   const auto& reserved = plan.facts.reserved_ports;
-  const bool is_reserved = std::find(reserved.begin(), reserved.end(), plan.env.master.port) != reserved.end();
+  const bool is_reserved =
+      std::find(reserved.begin(), reserved.end(), plan.env.master.port) != reserved.end();
   std::string counts;
   for (std::size_t node = 0; node < std::min(kShown, tasks_per_node.size()); ++node) {
     counts += (node == 0 ? "" : ",") + std::to_string(tasks_per_node[node]);
   }
   if (tasks_per_node.size() > kShown) counts += ",...";
-  return std::to_string(plan.map.world_size()) + " ranks on " + std::to_string(plan.map.node_count()) + " nodes (" +
-         counts + "), MASTER_ADDR=" + plan.env.master.host + " MASTER_PORT=" + std::to_string(plan.env.master.port) +
-         (is_reserved ? " (reserved for the step)" : "") + ", run " + plan.env.run_id;
+  return formatted("{} ranks on {} nodes ({}), MASTER_ADDR={} MASTER_PORT={}{}, run {}",
+                   plan.map.world_size(), plan.map.node_count(), counts, plan.env.master.host,
+                   plan.env.master.port, is_reserved ? " (reserved for the step)" : "",
+                   plan.env.run_id);
 }
 
-// Empty where the launcher numbers the node's ranks as torchrun does: RANK = the node's base + LOCAL_RANK.
+// Empty where the launcher numbers the node's ranks as torchrun does: RANK = the node's base +
+// LOCAL_RANK.
 std::string note_on_base(const TaskMap& map, int node) {
   const int base = map.ranks_before(node);
-  int low = INT_MAX, high = 0;  // of RANK - LOCAL_RANK, which does not decrease over the ranks of a node
+  // Of RANK - LOCAL_RANK, which does not decrease over the ranks of a node.
+  int low = INT_MAX, high = 0;
   for (int rank = 0; rank < map.world_size(); ++rank) {
     if (!map.knows(rank) || map.node_of(rank) != node) continue;
     low = std::min(low, rank - map.local_rank_of(rank));
     high = rank - map.local_rank_of(rank);
   }
   if (low == base && high == base) return "";
-  const std::string found = low == high ? std::to_string(low) + ", not the"
-                                        : std::to_string(low) + " to " + std::to_string(high) + ", not always the";
-  return "node " + std::to_string(node) + ": RANK - LOCAL_RANK is " + found + " node's base " + std::to_string(base) +
-         ": programs that build device meshes node by node need ranks=block";
+  const std::string found = low == high ? formatted("{}, not the", low)
+                                        : formatted("{} to {}, not always the", low, high);
+  return formatted(
+      "node {}: RANK - LOCAL_RANK is {} node's base {}: programs that build device meshes node by "
+      "node need ranks=block",
+      node, found, base);
 }
 
-std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& options, const Binding& binding) {
+std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& options,
+                                  const Binding& binding) {
   std::vector<std::string> notes;
   const Layout& at = plan.env.layout;
   if (!binding.note.empty() && at.rank == 0) notes.push_back(binding.note);
@@ -109,16 +132,17 @@ std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& opt
   return notes;
 }
 
-// The CPUs of each task of this node, for the rules that divide a node among its tasks. From Slurm's variables; under
-// other launchers the tasks exchange them.
-Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& environment, const LaunchOptions& options,
-                                          const CpuSet& own) {
+// The CPUs of each task of this node, for the rules that divide a node among its tasks. From
+// Slurm's variables; under other launchers the tasks exchange them.
+Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& environment,
+                                          const LaunchOptions& options, const CpuSet& own) {
   constexpr std::chrono::seconds kTimeout{60};
   const Layout& at = plan.env.layout;
   if (plan.facts.launcher == "slurm") return slurm_task_cpus(environment, at, own);
   const bool divides = options.gpus == GpuRule::kClosest || options.cpus == CpuRule::kGpu;
   if (!divides || own.empty()) return std::vector<CpuSet>();
   const BootstrapGroup node{.job = plan.env.run_id + "/cpus",
+                            .secret = group_secret(plan.token),
                             .rank = at.local_rank,
                             .size = at.local_world_size,
                             .node_key = plan.env.run_id + "/cpus/" + std::to_string(at.node_rank),
@@ -135,17 +159,30 @@ Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& en
   return sets;
 }
 
+// The folder's name follows from the user's id, so that another user of the node can take it.
+std::string note_on_error_files(const Error& error) {
+  return formatted(
+      "{}: the tasks of {} have no error file, and their failures no reason: remove it, or export "
+      "TORCHELASTIC_ERROR_FILE",
+      error.message, host_name());
+}
+
 }  // namespace
 
-Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Socket& reserved_port,
+Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment,
+                                         const Socket& reserved_port,
                                          const std::vector<std::string>& program) {
   const LaunchOptions& options = plan.options;
-  if (const auto checked = check_exported(environment, options.override_user); !checked) return checked.error();
+  if (const auto checked = check_exported(environment, options.override_user); !checked)
+    return checked.error();
   auto computed = variables_of(plan.env);
-  if (const auto added = add_interface(plan, options, computed); !added) return only_here(added.error());
+  if (const auto added = add_interface(plan, options, computed); !added)
+    return only_here(added.error());
   if (is_torchrun_of_nodes(program)) add_agent_defaults(plan, environment, computed);
   auto variables = variables_to_set(computed, environment, options.override_user);
   if (!variables) return only_here(variables.error());
+  const auto usable = check_interfaces_of(with_variables(environment, *variables), plan.env.layout);
+  if (!usable) return only_here(usable.error());
   const bool is_needed = needs_machine(options);
   const bool is_read = is_needed || notes_need_machine(environment, plan.env.layout, options);
   auto machine = is_read ? read_machine() : Machine();
@@ -156,23 +193,24 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   machine->task_cpus = std::move(*task_cpus);
   const auto binding = binding_of(environment, plan.env.layout, options, *machine);
   if (!binding) return only_here(binding.error());
-  if (const auto placed = set_affinity(binding->cpus, binding->memory_node); !placed) return only_here(placed.error());
+  if (const auto placed = set_affinity(binding->cpus, binding->memory_node); !placed)
+    return only_here(placed.error());
 
   TaskEnvironment task{std::move(*variables), notes_of(plan, options, *binding)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
   if (reserved_port.open())
-    task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD", std::to_string(reserved_port.descriptor()));
-  const Variable marker(kRunVariable, plan.env.run_id);
-  if (environment.has("TORCHELASTIC_ERROR_FILE") && !options.override_user) {
-    task.variables.push_back(marker);
-    return task;
-  }
-  // Without a safe folder the program runs without an error file.
+    task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD",
+                                std::to_string(reserved_port.descriptor()));
+  if (environment.has("TORCHELASTIC_ERROR_FILE") && !options.override_user) return task;
   // A single process without a launcher shares its run id with all others of its kind.
-  const std::string run =
-      plan.facts.launcher == "none" ? plan.env.run_id + "-" + std::to_string(getpid()) : plan.env.run_id;
+  const std::string run = plan.facts.launcher == "none"
+                              ? plan.env.run_id + "-" + std::to_string(getpid())
+                              : plan.env.run_id;
   const auto file = error_file_in("/tmp", run, plan.env.restart_count, plan.env.layout.rank);
-  task.variables.push_back(file ? Variable("TORCHELASTIC_ERROR_FILE", *file) : marker);
+  if (file) task.variables.emplace_back("TORCHELASTIC_ERROR_FILE", *file);
+  // Without a safe folder the program runs without an error file.
+  if (!file && plan.env.layout.local_rank == 0)
+    task.notes.push_back(note_on_error_files(file.error()));
   return task;
 }
 

@@ -10,7 +10,8 @@
 #include <climits>
 
 namespace torchbridge {
-ConsoleWriter::ConsoleWriter(int descriptor) : inherited_(descriptor), is_terminal_(isatty(descriptor) != 0) {
+ConsoleWriter::ConsoleWriter(int descriptor)
+    : inherited_(descriptor), is_terminal_(isatty(descriptor) != 0) {
   struct stat status {};
   if (fstat(descriptor, &status) != 0) return;
   if (S_ISSOCK(status.st_mode)) kind_ = Kind::kSocket;
@@ -22,11 +23,13 @@ ConsoleWriter::ConsoleWriter(int descriptor) : inherited_(descriptor), is_termin
 
 ssize_t ConsoleWriter::write_some() const {
   const char* const bytes = pending_.data() + written_;
-  if (kind_ == Kind::kSocket) return send(inherited_, bytes, pending(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (kind_ == Kind::kSocket)
+    return send(inherited_, bytes, pending(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (kind_ != Kind::kPolled) return write(descriptor(), bytes, pending());
   pollfd ready{inherited_, POLLOUT, 0};
   if (poll(&ready, 1, 0) == 0) return errno = EAGAIN, -1;
-  return write(inherited_, bytes, std::min<std::size_t>(pending(), _POSIX_PIPE_BUF));  // it has room for that
+  // It has room for that.
+  return write(inherited_, bytes, std::min<std::size_t>(pending(), _POSIX_PIPE_BUF));
 }
 
 void ConsoleWriter::add(std::string_view lines) {
@@ -45,7 +48,8 @@ void ConsoleWriter::flush() {
     } else if (count < 0 && errno == EAGAIN) {
       break;
     } else {
-      written_ = pending_.size();  // the reader is gone, or the disk is full: the rest cannot be written
+      // The reader is gone, or the disk is full: the rest cannot be written.
+      written_ = pending_.size();
     }
   }
   if (!has_pending() || written_ > kFull) {

@@ -10,9 +10,10 @@
 
 namespace torchbridge {
 
-// A pipe or terminal is opened a second time to be written to without waiting, because O_NONBLOCK of the descriptor
-// that was inherited would change it for other programs too. One that cannot be opened, as another user's pipe, is
-// written to in small parts while it has room, and files directly.
+// A pipe or terminal is opened a second time to be written to without waiting, because O_NONBLOCK
+// of the descriptor that was inherited would change it for other programs too. One that cannot be
+// opened, as another user's pipe, is written to in small parts while it has room, and files
+// directly.
 class ConsoleWriter {
  public:
   explicit ConsoleWriter(int descriptor);
@@ -26,7 +27,9 @@ class ConsoleWriter {
   // True where so much is pending that the workers' pipes should wait.
   bool is_full() const { return pending() > kFull; }
   // Of the descriptor, for poll: POLLOUT where something is pending.
-  pollfd poll_entry() const { return {descriptor(), static_cast<short>(has_pending() ? POLLOUT : 0), 0}; }
+  pollfd poll_entry() const {
+    return {descriptor(), static_cast<short>(has_pending() ? POLLOUT : 0), 0};
+  }
   bool is_terminal() const { return is_terminal_; }
 
  private:

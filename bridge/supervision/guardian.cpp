@@ -11,14 +11,18 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "bridge/base/message_text.h"
+#include "bridge/base/signal_names.h"
 #include "bridge/host/process_tree.h"
-#include "bridge/run_values/restart_policy.h"
+#include "bridge/step/failure.h"
 #include "bridge/supervision/console_writer.h"
 #include "bridge/supervision/signal_descriptor.h"
+#include "bridge/supervision/signal_sender.h"
 
 namespace torchbridge {
 namespace {
@@ -29,9 +33,9 @@ using Clock = std::chrono::steady_clock;
 const std::vector<int> kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 void report_killed(int wait_status, pid_t agent) {
-  const int signal = WTERMSIG(wait_status);
-  print_without_waiting("torchbridge: the agent (pid " + std::to_string(agent) + ") was killed by signal " +
-                        std::to_string(signal) + " (" + strsignal(signal) + "): its workers were ended");
+  print_without_waiting(
+      formatted("torchbridge: the agent (pid {}) was killed by {}: its workers were ended", agent,
+                signal_text(WTERMSIG(wait_status))));
 }
 
 int cannot_start(const std::string& reason) {
@@ -44,7 +48,8 @@ void wait_for_child(Clock::time_point deadline) {
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
-  const auto rest = std::max(std::chrono::nanoseconds(deadline - Clock::now()), std::chrono::nanoseconds(0));
+  const auto rest =
+      std::max(std::chrono::nanoseconds(deadline - Clock::now()), std::chrono::nanoseconds(0));
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(rest);
   const timespec time{seconds.count(), (rest - seconds).count()};
   (void)sigtimedwait(&child, nullptr, &time);
@@ -54,17 +59,45 @@ void remove_folder_named_in(int pipe) {
   char path[PIPE_BUF];
   const ssize_t size = read(pipe, path, sizeof path);
   std::error_code ignored;
-  if (size > 0) std::filesystem::remove_all(std::string(path, static_cast<std::size_t>(size)), ignored);
+  if (size > 0)
+    std::filesystem::remove_all(std::string(path, static_cast<std::size_t>(size)), ignored);
 }
+
+// The signals for the agent that are not yet due, the first one first.
+class LateSignals {
+ public:
+  void add(int signal) { waiting_.push_back({signal, Clock::now() + kSignalSpread}); }
+  void send_due(pid_t agent) {
+    while (!waiting_.empty() && waiting_.front().time <= Clock::now()) {
+      kill(agent, waiting_.front().signal);
+      waiting_.pop_front();
+    }
+  }
+  int milliseconds_left() const {  // as poll() takes it
+    if (waiting_.empty()) return -1;
+    const auto rest =
+        std::chrono::ceil<std::chrono::milliseconds>(waiting_.front().time - Clock::now());
+    return std::max(static_cast<int>(rest.count()), 0);
+  }
+
+ private:
+  struct Late {
+    int signal;
+    Clock::time_point time;
+  };
+  std::deque<Late> waiting_;
+};
 
 // Waits for the agent's end; the exit status as waitpid gives it.
 int wait_for_agent(pid_t agent, SignalDescriptor& signals) {
-  for (;;) {
+  for (LateSignals late;;) {
     pollfd ready{signals.descriptor(), POLLIN, 0};
-    poll(&ready, 1, -1);
+    poll(&ready, 1, late.milliseconds_left());
+    late.send_due(agent);
     while (const auto signal = signals.next()) {
       if (signal->ssi_signo != SIGCHLD) {
-        kill(agent, static_cast<int>(signal->ssi_signo));
+        const int number = static_cast<int>(signal->ssi_signo);
+        signals_each_process(*signal) ? late.add(number) : (void)kill(agent, number);
         continue;
       }
       int status = 0;
@@ -85,8 +118,10 @@ std::vector<int> kill_descendants(const std::vector<int>& kept) {
     for (const int child : children_of(getpid())) {
       if (std::find(kept.begin(), kept.end(), child) != kept.end()) continue;
       siginfo_t ignored{};
-      // In a PID namespace of its own beside the /proc of another, the number is that of a stranger.
-      if (waitid(P_PID, static_cast<id_t>(child), &ignored, WEXITED | WNOHANG | WNOWAIT) != 0) continue;
+      // In a PID namespace of its own beside the /proc of another, the number is that of a
+      // stranger.
+      if (waitid(P_PID, static_cast<id_t>(child), &ignored, WEXITED | WNOHANG | WNOWAIT) != 0)
+        continue;
       kill(child, SIGKILL);
       if (waitpid(child, nullptr, WNOHANG) == 0) {
         left.push_back(child);
@@ -109,14 +144,16 @@ int run_guarded(const std::vector<int>& forwarded, bool ends_process,
   auto signals = SignalDescriptor::open(handled);
   int ends[2], folder[2];
   if (!signals || pipe2(ends, O_CLOEXEC) != 0 || pipe2(folder, O_CLOEXEC | O_NONBLOCK) != 0) {
-    return cannot_start(signals ? std::string("cannot open a pipe: ") + std::strerror(errno) : signals.error().message);
+    return cannot_start(signals ? formatted("cannot open a pipe: {}", std::strerror(errno))
+                                : signals.error().message);
   }
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t child = fork();
   if (child == 0) {
     close(ends[1]);
     close(folder[0]);
-    // Out of the terminal's foreground group: the guardian forwards ctrl-C, which would otherwise come twice.
+    // Out of the terminal's foreground group: the guardian forwards ctrl-C, which would otherwise
+    // come twice.
     setpgid(0, 0);
     pthread_sigmask(SIG_SETMASK, &signals->outer_mask(), nullptr);
     const int exit_code = [&]() noexcept {
@@ -127,7 +164,7 @@ int run_guarded(const std::vector<int>& forwarded, bool ends_process,
   }
   close(ends[0]);
   close(folder[1]);
-  if (child < 0) return cannot_start(std::string("cannot start the agent: ") + std::strerror(errno));
+  if (child < 0) return cannot_start(formatted("cannot start the agent: {}", std::strerror(errno)));
   const int status = wait_for_agent(child, *signals);
   if (!WIFEXITED(status)) {
     kill_descendants();

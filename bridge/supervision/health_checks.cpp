@@ -4,13 +4,16 @@
 
 #include <algorithm>
 
-#include "bridge/run_values/restart_policy.h"
-#include "bridge/supervision/process.h"
+#include "bridge/base/message_text.h"
+#include "bridge/host/process_tree.h"
+#include "bridge/start/process.h"
+#include "bridge/step/failure.h"
 
 namespace torchbridge {
 namespace {
 
-// It may be in uninterruptible sleep, which is not waited for: the agent reaps what is left at the end of the attempt.
+// It may be in uninterruptible sleep, which is not waited for: the agent reaps what is left at the
+// end of the attempt.
 void end_check(int pid) {
   kill(-pid, SIGKILL);
   waitpid(pid, nullptr, WNOHANG);
@@ -18,8 +21,11 @@ void end_check(int pid) {
 
 }  // namespace
 
-HealthChecks::HealthChecks(std::string command, std::chrono::duration<double> interval, const OuterState& outer)
-    : command_(std::move(command)), interval_(std::chrono::duration_cast<Clock::duration>(interval)), outer_(outer) {}
+HealthChecks::HealthChecks(std::string command, std::chrono::duration<double> interval,
+                           const OuterState& outer)
+    : command_(std::move(command)),
+      interval_(std::chrono::duration_cast<Clock::duration>(interval)),
+      outer_(outer) {}
 
 HealthChecks::~HealthChecks() {
   for (const Check& check : checks_) {
@@ -49,7 +55,8 @@ HealthChecks::Clock::time_point HealthChecks::next_due() const {
 std::vector<HealthChecks::Failure> HealthChecks::step() {
   std::vector<Failure> failures;
   for (Check& check : checks_) {
-    if (std::string reason = step(check); !reason.empty()) failures.push_back({check.local_rank, std::move(reason)});
+    if (std::string reason = step(check); !reason.empty())
+      failures.push_back({check.local_rank, std::move(reason)});
   }
   return failures;
 }
@@ -72,11 +79,34 @@ std::string HealthChecks::reap(Check& check) const {
   int status = 0;
   if (waitpid(check.pid, &status, WNOHANG) == check.pid) {
     check.pid = 0;
-    return status == 0 ? "" : "exit code " + std::to_string(exit_code_of(status));
+    return status == 0 ? "" : formatted("exit code {}", exit_code_of(status));
   }
   if (Clock::now() < check.due) return "";
   end_check(std::exchange(check.pid, 0));
   return "no answer within --health-check-interval";
+}
+
+SleepWatch::SleepWatch(std::chrono::duration<double> limit)
+    : limit_(std::chrono::duration_cast<Clock::duration>(limit)),
+      interval_(std::min<Clock::duration>(limit_ / 4, std::chrono::seconds(1))),
+      due_(limit_.count() > 0 ? Clock::now() + interval_ : Clock::time_point::max()) {}
+
+std::vector<int> SleepWatch::step(const std::vector<WorkerProcess>& workers,
+                                  Clock::time_point now) {
+  std::vector<int> found;
+  if (now < due_) return found;
+  due_ = now + interval_;
+  for (const WorkerProcess& worker : workers) {
+    if (!worker.is_running || !is_in_uninterruptible_sleep(worker.pid)) {
+      asleep_since_.erase(worker.local_rank);
+      continue;
+    }
+    auto& since = asleep_since_.try_emplace(worker.local_rank, now).first->second;
+    if (since > now || now - since < limit_) continue;
+    since = Clock::time_point::max();
+    found.push_back(worker.local_rank);
+  }
+  return found;
 }
 
 }  // namespace torchbridge

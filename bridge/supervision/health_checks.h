@@ -1,23 +1,27 @@
-// Runs the command of --health-check for each worker in turn.
+// What finds workers that run and are not healthy: --health-check, and --uninterruptible-timeout.
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "bridge/base/env_map.h"
-#include "bridge/supervision/process.h"
+#include "bridge/start/process.h"
+#include "bridge/supervision/worker_process.h"
 
 namespace torchbridge {
 
-// A check is `sh -c COMMAND` with the worker's environment and its pid in TORCHBRIDGE_WORKER_PID, every interval; one
-// that ends with another exit code than 0, or does not end within an interval, has failed. Passive, as WorkerGroup.
+// A check is `sh -c COMMAND` with the worker's environment and its pid in TORCHBRIDGE_WORKER_PID,
+// every interval; one that ends with another exit code than 0, or does not end within an interval,
+// has failed. Passive, as WorkerGroup.
 class HealthChecks {
  public:
   using Clock = std::chrono::steady_clock;
 
   // An empty command: no checks.
-  HealthChecks(std::string command, std::chrono::duration<double> interval, const OuterState& outer);
+  HealthChecks(std::string command, std::chrono::duration<double> interval,
+               const OuterState& outer);
   ~HealthChecks();  // ends the checks that run
   HealthChecks(const HealthChecks&) = delete;
   HealthChecks& operator=(const HealthChecks&) = delete;
@@ -50,6 +54,27 @@ class HealthChecks {
   Clock::duration interval_;
   OuterState outer_;
   std::vector<Check> checks_;
+};
+
+// Looks at the state of each running worker four times within the limit, at most once a second: it
+// has failed when it was in uninterruptible sleep each time for so long. Passive, as WorkerGroup.
+class SleepWatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // 0: it never looks.
+  explicit SleepWatch(std::chrono::duration<double> limit);
+
+  Clock::time_point next_due() const { return due_; }
+
+  // The local ranks that have been asleep for as long as the limit; each once. Looks only where it
+  // is due.
+  std::vector<int> step(const std::vector<WorkerProcess>& workers, Clock::time_point now);
+
+ private:
+  const Clock::duration limit_, interval_;
+  Clock::time_point due_;
+  std::map<int, Clock::time_point> asleep_since_;  // by local rank; max(): has been reported
 };
 
 }  // namespace torchbridge

@@ -32,6 +32,8 @@ class Peers {
   struct Orders {
     bool stops_workers = false;
     bool stops_after_grace = false;  // only workers that still run then
+    // By the launcher's signal, which is about to come to this agent as well.
+    bool stops_unless_signalled = false;
     bool begins_exit_barrier = false;
   };
   virtual Orders take_orders() = 0;

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge {
 namespace {
@@ -17,8 +18,8 @@ namespace {
 Result<std::string> make_unique_folder(const std::string& prefix) {
   std::string path = prefix + "XXXXXX";
   if (mkdtemp(path.data()) == nullptr) {
-    return Error{"cannot create a folder '" + printable(prefix) + "...': " + std::strerror(errno) +
-                 ": choose another with --log-dir"};
+    return Error{formatted("cannot create a folder '{}...': {}: choose another with --log-dir",
+                           printable(prefix), std::strerror(errno))};
   }
   return path;
 }
@@ -27,7 +28,8 @@ bool keeps_logs(const RunOptions& options) {
   const auto has = [](const StreamSelection& selection) {
     return selection.all != kNoStream || !selection.by_local_rank.empty();
   };
-  const bool is_filtered = !options.duplicate_stdout_filters.empty() || !options.duplicate_stderr_filters.empty();
+  const bool is_filtered =
+      !options.duplicate_stdout_filters.empty() || !options.duplicate_stderr_filters.empty();
   return has(options.redirects) || has(options.tee) || is_filtered;
 }
 
@@ -38,7 +40,8 @@ std::string run_file_name(std::string run_id) {
   return run_id.substr(0, 200);
 }
 
-Result<RunFolder> RunFolder::make(const RunOptions& options, const std::string& run_id, const std::string& temporary) {
+Result<RunFolder> RunFolder::make(const RunOptions& options, const std::string& run_id,
+                                  const std::string& temporary) {
   RunFolder folder;
   if (options.log_dir == "/dev/null") return folder;
   std::string parent = options.log_dir;
@@ -50,7 +53,9 @@ Result<RunFolder> RunFolder::make(const RunOptions& options, const std::string& 
   }
   std::error_code error;
   std::filesystem::create_directories(parent, error);
-  if (error) return Error{"--log-dir '" + printable(parent) + "': cannot create it: " + error.message()};
+  if (error)
+    return Error{
+        formatted("--log-dir '{}': cannot create it: {}", printable(parent), error.message())};
   const auto made = make_unique_folder(parent + "/" + run_file_name(run_id) + "_");
   if (!made) return folder.remove_if_temporary(), made.error();
   folder.path_ = *made;
@@ -65,11 +70,15 @@ Status RunFolder::begin_attempt(int attempt, int local_world_size) {
   for (int local_rank = 0; local_rank < local_world_size && !error; ++local_rank) {
     std::filesystem::create_directories(worker_file(local_rank, ""), error);
   }
-  if (error) return Error{"cannot create the folder of logs '" + printable(attempt_) + "': " + error.message()};
+  if (error)
+    return Error{formatted("cannot create the folder of logs '{}': {}", printable(attempt_),
+                           error.message())};
   return Ok{};
 }
 
-std::string RunFolder::attempt_file(const std::string& name) const { return exists() ? attempt_ + "/" + name : ""; }
+std::string RunFolder::attempt_file(const std::string& name) const {
+  return exists() ? attempt_ + "/" + name : "";
+}
 
 std::string RunFolder::worker_file(int local_rank, const std::string& name) const {
   return exists() ? attempt_ + "/" + std::to_string(local_rank) + "/" + name : "";

@@ -8,14 +8,15 @@
 
 namespace torchbridge {
 
-// LOGDIR/<run id>_<random>, mode 0700; below it attempt_<n>/<local rank>/{stdout.log, stderr.log, error.json}. Without
-// --log-dir LOGDIR is a new folder below TMPDIR. It is temporary, to be removed when the run ends, unless logs were
-// asked for or keep() was called.
+// LOGDIR/<run id>_<random>, mode 0700; below it attempt_<n>/<local rank>/{stdout.log, stderr.log,
+// error.json}. Without --log-dir LOGDIR is a new folder below TMPDIR. It is temporary, to be
+// removed when the run ends, unless logs were asked for or keep() was called.
 // With --log-dir /dev/null there is none: files are not written, and error files have no name.
 class RunFolder {
  public:
   // An error names the folder and the reason.
-  static Result<RunFolder> make(const RunOptions& options, const std::string& run_id, const std::string& temporary);
+  static Result<RunFolder> make(const RunOptions& options, const std::string& run_id,
+                                const std::string& temporary);
 
   bool exists() const { return !path_.empty(); }
   const std::string& path() const { return path_; }  // empty where there is none
@@ -38,7 +39,8 @@ class RunFolder {
   std::string temporary_;
 };
 
-// The part of a file's name that a run id, which may be any text, gives: without slashes, at most 200 bytes.
+// The part of a file's name that a run id, which may be any text, gives: without slashes, at most
+// 200 bytes.
 std::string run_file_name(std::string run_id);
 
 }  // namespace torchbridge

@@ -5,6 +5,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bridge/base/message_text.h"
+#include "bridge/base/signal_names.h"
+
 namespace torchbridge {
 
 Result<SignalDescriptor> SignalDescriptor::open(const std::vector<int>& signals) {
@@ -13,8 +16,9 @@ Result<SignalDescriptor> SignalDescriptor::open(const std::vector<int>& signals)
   for (const int signal : signals) sigaddset(&set, signal);
   Socket socket(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!socket.open()) {
-    return Error{std::string("cannot open a descriptor for signals: ") + std::strerror(errno) +
-                 (errno == EMFILE ? ": allow this process more open files (ulimit -n)" : "")};
+    return Error{
+        formatted("cannot open a descriptor for signals: {}{}", std::strerror(errno),
+                  errno == EMFILE ? ": allow this process more open files (ulimit -n)" : "")};
   }
   sigaddset(&set, SIGPIPE);  // a reader of our output that has ended is an error of write
   pthread_sigmask(SIG_BLOCK, &set, &outer);
@@ -39,8 +43,8 @@ std::optional<signalfd_siginfo> SignalDescriptor::next() {
 }
 
 std::string signal_name(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name ? std::string("SIG") + name : "signal " + std::to_string(signal);
+  const std::string_view name = signal_abbreviation(signal);
+  return name.empty() ? formatted("signal {}", signal) : formatted("SIG{}", name);
 }
 
 }  // namespace torchbridge

@@ -12,8 +12,9 @@
 
 namespace torchbridge {
 
-// While it lives the signals, and SIGPIPE, are blocked in the calling thread and are read here; dispositions stay as
-// they are, so that a child inherits those that were ignored (nohup). One at a time in a process of one thread.
+// While it lives the signals, and SIGPIPE, are blocked in the calling thread and are read here;
+// dispositions stay as they are, so that a child inherits those that were ignored (nohup). One at a
+// time in a process of one thread.
 class SignalDescriptor {
  public:
   static Result<SignalDescriptor> open(const std::vector<int>& signals);
@@ -23,11 +24,12 @@ class SignalDescriptor {
 
   int descriptor() const { return socket_.descriptor(); }  // readable when a signal is there
   std::optional<signalfd_siginfo> next();                  // does not wait
-  void keep_blocked() { is_kept_ = true; }                 // also afterwards: the process is about to end
-  const sigset_t& outer_mask() const { return outer_; }    // before it was opened: for children
+  void keep_blocked() { is_kept_ = true; }  // also afterwards: the process is about to end
+  const sigset_t& outer_mask() const { return outer_; }  // before it was opened: for children
 
  private:
-  SignalDescriptor(Socket socket, const sigset_t& outer) : socket_(std::move(socket)), outer_(outer) {}
+  SignalDescriptor(Socket socket, const sigset_t& outer)
+      : socket_(std::move(socket)), outer_(outer) {}
   Socket socket_;
   sigset_t outer_;
   bool is_kept_ = false;

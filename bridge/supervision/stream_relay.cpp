@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bridge/base/message_text.h"
 #include "bridge/base/write_all.h"
 
 namespace torchbridge {
@@ -26,20 +27,25 @@ std::string json_line(const LineStyle& style, std::string_view line) {
   const nlohmann::json text = line;
   const std::string rank = style.rank < 0 ? "" : "\"rank\": " + std::to_string(style.rank) + ", ";
   return std::string("{\"time\": ") + time + ", " + rank + "\"stream\": \"" + style.stream +
-         "\", \"line\": " + text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "}";
+         "\", \"line\": " + text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+         "}";
 }
 
 bool has_any(std::string_view line, const std::vector<std::string>& texts) {
-  return std::any_of(texts.begin(), texts.end(), [&](const auto& text) { return line.find(text) != line.npos; });
+  return std::any_of(texts.begin(), texts.end(),
+                     [&](const auto& text) { return line.find(text) != line.npos; });
 }
 
 }  // namespace
 
-std::string formatted(const LineStyle& style, std::string_view line) {
-  return (style.format == LogFormat::kJson ? json_line(style, line) : style.prefix + std::string(line)) + "\n";
+std::string styled(const LineStyle& style, std::string_view line) {
+  return (style.format == LogFormat::kJson ? json_line(style, line)
+                                           : style.prefix + std::string(line)) +
+         "\n";
 }
 
-StreamRelay::StreamRelay(Socket source, Socket file, ConsoleWriter* console, LineStyle style, LineFilter filter)
+StreamRelay::StreamRelay(Socket source, Socket file, ConsoleWriter* console, LineStyle style,
+                         LineFilter filter)
     : source_(std::move(source)),
       file_(std::move(file)),
       console_(console),
@@ -67,8 +73,9 @@ void StreamRelay::write_file(std::string_view text) {
   if (!file_.open()) return;
   const int error = write_all(file_.descriptor(), text);
   if (error == 0) return;
-  print_without_waiting("torchbridge: the " + style_.stream + " of rank " + std::to_string(style_.rank) +
-                        " is no longer written to its log: " + std::strerror(error));
+  print_without_waiting(
+      formatted("torchbridge: the {} of rank {} is no longer written to its log: {}", style_.stream,
+                style_.rank, std::strerror(error)));
   file_ = Socket();
 }
 
@@ -80,7 +87,8 @@ void StreamRelay::carry_lines(std::string_view text) {
       if (partial_.size() > kLongestLine) print_line(std::exchange(partial_, {}));
       return;
     }
-    const bool is_newline_of_return = text[end] == '\n' && end == 0 && partial_.empty() && has_returned_;
+    const bool is_newline_of_return =
+        text[end] == '\n' && end == 0 && partial_.empty() && has_returned_;
     has_returned_ = text[end] == '\r';
     if (!is_newline_of_return) {
       if (partial_.empty()) {
@@ -95,7 +103,7 @@ void StreamRelay::carry_lines(std::string_view text) {
 }
 
 void StreamRelay::print_line(std::string_view line) {
-  const std::string printed = formatted(style_, line);
+  const std::string printed = styled(style_, line);
   if (console_ != nullptr) console_->add(printed);
   if (filter_.file >= 0 && has_any(line, filter_.texts)) (void)write_all(filter_.file, printed);
 }

@@ -21,24 +21,28 @@ struct LineFilter {
 struct LineStyle {
   LogFormat format = LogFormat::kPrefix;
   std::string prefix;  // with LogFormat::kPrefix
-  int rank = -1;  // with LogFormat::kJson: {"time": seconds, "rank": 0, "stream": "stdout", "line": "..."}; -1: none
+  int rank = -1;  // with LogFormat::kJson: {"time": seconds, "rank": 0, "stream": "stdout", "line":
+                  // "..."}; -1: none
   std::string stream;
 };
 
 // The line as it is printed, with a newline.
-std::string formatted(const LineStyle& style, std::string_view line);
+std::string styled(const LineStyle& style, std::string_view line);
 
-// A line ends with a newline or, as a progress bar's, with a carriage return; it is printed whole, with a newline.
+// A line ends with a newline or, as a progress bar's, with a carriage return; it is printed whole,
+// with a newline.
 class StreamRelay {
  public:
-  // `source` is what the worker writes to; `file` is a log file, or not open; `console` may be null. Both must outlive
-  // the relay.
-  StreamRelay(Socket source, Socket file, ConsoleWriter* console, LineStyle style, LineFilter filter);
+  // `source` is what the worker writes to; `file` is a log file, or not open; `console` may be
+  // null. Both must outlive the relay.
+  StreamRelay(Socket source, Socket file, ConsoleWriter* console, LineStyle style,
+              LineFilter filter);
 
   int source() const { return source_.descriptor(); }  // -1 after the worker's last byte
   bool waits_for_console() const { return console_ != nullptr && console_->is_full(); }
 
-  // Carries what is there now. False at the end of the stream, whose last line is ended if it was not.
+  // Carries what is there now. False at the end of the stream, whose last line is ended if it was
+  // not.
   bool carry();
 
  private:

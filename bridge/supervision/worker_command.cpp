@@ -1,8 +1,10 @@
 #include "bridge/supervision/worker_command.h"
 
+#include <elf.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 namespace torchbridge {
 namespace {
@@ -28,17 +30,44 @@ bool is_in_path(const std::string& name, const EnvMap& environment) {
   return false;
 }
 
-std::string python(const EnvMap& environment) {
-  if (const auto chosen = environment.get("PYTHON_EXEC"); chosen && !chosen->empty()) return std::string(*chosen);
+// The Python of the environment of venv or conda that `command` lies in, or nothing. Not of a link
+// that leads into one: pipx and `uv tool install` make an environment without torch for the command
+// alone, and a link to it in PATH.
+std::string python_beside(const std::string& command) {
+  const auto slash = command.rfind('/');
+  if (slash == command.npos) return "";
+  const std::string folder = command.substr(0, slash), python = folder + "/python";
+  const bool is_environment = access((folder + "/../pyvenv.cfg").c_str(), F_OK) == 0 ||
+                              access((folder + "/../conda-meta").c_str(), F_OK) == 0;
+  return is_environment && access(python.c_str(), X_OK) == 0 ? python : "";
+}
+
+std::string python(const RunOptions& options, const EnvMap& environment) {
+  if (const auto chosen = environment.get("PYTHON_EXEC"); chosen && !chosen->empty())
+    return std::string(*chosen);
+  if (const std::string beside = python_beside(options.called_as); !beside.empty()) return beside;
   return is_in_path("python", environment) ? "python" : "python3";
 }
 
+std::string first_bytes(const std::string& file) {
+  char bytes[4] = {};
+  std::ifstream(file, std::ios::binary).read(bytes, sizeof bytes);
+  return {bytes, sizeof bytes};
+}
+
+// Of what the kernel could execute Python gets a zip, and a script in this folder to which no PATH
+// leads.
 bool is_python_script(const std::string& program, const EnvMap& environment) {
   if (program.ends_with(".py")) return true;
+  const bool is_name = program.find('/') == std::string::npos;
+  if (is_name && is_in_path(program, environment)) return false;
   std::error_code error;
-  const bool is_file = std::filesystem::is_regular_file(program, error);
-  const bool is_found_in_path = program.find('/') == std::string::npos && is_in_path(program, environment);
-  return is_file && !is_found_in_path && access(program.c_str(), X_OK) != 0;
+  if (std::filesystem::is_directory(program, error))
+    return access((program + "/__main__.py").c_str(), F_OK) == 0;
+  if (!std::filesystem::is_regular_file(program, error)) return false;
+  if (access(program.c_str(), X_OK) != 0) return true;
+  const std::string begin = first_bytes(program);
+  return begin == "PK\x03\x04" || (is_name && begin != ELFMAG);
 }
 
 std::vector<std::string> interpreter(const RunOptions& options, const EnvMap& environment) {
@@ -46,19 +75,20 @@ std::vector<std::string> interpreter(const RunOptions& options, const EnvMap& en
     case RunOptions::Program::kNoPython:
       return {};
     case RunOptions::Program::kModule:
-      return {python(environment), "-u", "-m"};
+      return {python(options, environment), "-u", "-m"};
     case RunOptions::Program::kRunPath:
-      return {python(environment), "-u", "-c", kRunPath};
+      return {python(options, environment), "-u", "-c", kRunPath};
     case RunOptions::Program::kByName:
       break;
   }
   if (!is_python_script(options.program.front(), environment)) return {};
-  return {python(environment), "-u"};
+  return {python(options, environment), "-u"};
 }
 
 std::string with_local_rank(std::string argument, const std::string& local_rank) {
   constexpr std::string_view kMacro = "${local_rank}";
-  for (std::size_t at = 0; (at = argument.find(kMacro, at)) != std::string::npos; at += local_rank.size()) {
+  for (std::size_t at = 0; (at = argument.find(kMacro, at)) != std::string::npos;
+       at += local_rank.size()) {
     argument.replace(at, kMacro.size(), local_rank);
   }
   return argument;
@@ -66,7 +96,8 @@ std::string with_local_rank(std::string argument, const std::string& local_rank)
 
 }  // namespace
 
-std::vector<std::string> worker_command(const RunOptions& options, const EnvMap& environment, int local_rank) {
+std::vector<std::string> worker_command(const RunOptions& options, const EnvMap& environment,
+                                        int local_rank) {
   std::vector<std::string> command = interpreter(options, environment);
   const std::string number = std::to_string(local_rank);
   command.push_back(options.program.front());
@@ -76,10 +107,15 @@ std::vector<std::string> worker_command(const RunOptions& options, const EnvMap&
   return command;
 }
 
+bool is_run_by_python(const RunOptions& options, const EnvMap& environment) {
+  return !interpreter(options, environment).empty();
+}
+
 std::string program_name(const RunOptions& options) {
   const std::string& program = options.program.front();
-  return options.program_kind == RunOptions::Program::kModule ? program
-                                                              : std::filesystem::path(program).filename().string();
+  return options.program_kind == RunOptions::Program::kModule
+             ? program
+             : std::filesystem::path(program).filename().string();
 }
 
 }  // namespace torchbridge

@@ -7,13 +7,15 @@
 namespace torchbridge {
 namespace {
 
-// Longer than the agent is asleep between the death of a worker and its reaping, on a loaded machine.
+// Longer than the agent is asleep between the death of a worker and its reaping, on a loaded
+// machine.
 constexpr std::chrono::milliseconds kReapDelay{50};
 
 }  // namespace
 
-std::optional<StartFailure> WorkerGroup::start(WorkerProcess worker, const ProcessSpec& spec) {
-  const auto started = start_process(spec);
+std::optional<StartFailure> WorkerGroup::start(WorkerProcess worker, const ProcessSpec& spec,
+                                               PreloadedPython* python) {
+  const auto started = python ? python->start(spec) : start_process(spec);
   if (const auto* failure = std::get_if<StartFailure>(&started)) return *failure;
   worker.pid = std::get<pid_t>(started);
   worker.is_running = true;
@@ -26,7 +28,8 @@ WorkerGroup::Changes WorkerGroup::reap() {
   const auto now = std::chrono::system_clock::now();
   for (WorkerProcess& worker : workers_) {
     int status = 0;
-    while (worker.is_running && waitpid(worker.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) > 0) {
+    while (worker.is_running &&
+           waitpid(worker.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) > 0) {
       if (WIFSTOPPED(status)) {
         worker.is_stopped = true;
         changes.stopped.push_back(&worker);
@@ -39,7 +42,8 @@ WorkerGroup::Changes WorkerGroup::reap() {
         worker.time = now;
         worker.not_before = std::max(last_reap_, now - kReapDelay);
         worker.is_ended_by_agent =
-            WIFSIGNALED(status) && std::find(sent_.begin(), sent_.end(), WTERMSIG(status)) != sent_.end();
+            WIFSIGNALED(status) &&
+            std::find(sent_.begin(), sent_.end(), WTERMSIG(status)) != sent_.end();
         worker.signalled = first_sent_;
         changes.ended.push_back(&worker);
       }
@@ -49,9 +53,13 @@ WorkerGroup::Changes WorkerGroup::reap() {
   return changes;
 }
 
-void WorkerGroup::signal_groups(int signal) {
+void WorkerGroup::note_signal(int signal) {
   sent_.push_back(signal);
   if (!first_sent_) first_sent_ = std::chrono::system_clock::now();
+}
+
+void WorkerGroup::signal_groups(int signal) {
+  note_signal(signal);
   for (const WorkerProcess& worker : workers_) {
     if (worker.is_running) kill(-worker.pid, signal);
   }
@@ -78,13 +86,16 @@ void WorkerGroup::kill_worker(int local_rank, const std::string& reason) {
 }
 
 int WorkerGroup::running() const {
-  return static_cast<int>(
-      std::count_if(workers_.begin(), workers_.end(), [](const WorkerProcess& w) { return w.is_running; }));
+  return static_cast<int>(std::count_if(workers_.begin(), workers_.end(),
+                                        [](const WorkerProcess& w) { return w.is_running; }));
 }
 
 bool WorkerGroup::has_ended_well() const {
-  const auto is_bad = [](const WorkerProcess& worker) { return !worker.is_running && worker.wait_status != 0; };
-  return running() < static_cast<int>(workers_.size()) && std::none_of(workers_.begin(), workers_.end(), is_bad);
+  const auto is_bad = [](const WorkerProcess& worker) {
+    return !worker.is_running && worker.wait_status != 0;
+  };
+  return running() < static_cast<int>(workers_.size()) &&
+         std::none_of(workers_.begin(), workers_.end(), is_bad);
 }
 
 std::vector<int> WorkerGroup::running_pids() const {

@@ -8,15 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "bridge/run_values/worker_process.h"
-#include "bridge/supervision/process.h"
+#include "bridge/start/preloaded_python.h"
+#include "bridge/start/process.h"
+#include "bridge/supervision/worker_process.h"
 
 namespace torchbridge {
 
 // Passive: whoever owns it waits for SIGCHLD and for time. One thread.
 class WorkerGroup {
  public:
-  std::optional<StartFailure> start(WorkerProcess worker, const ProcessSpec& spec);
+  // A fork of `python` where there is one.
+  std::optional<StartFailure> start(WorkerProcess worker, const ProcessSpec& spec,
+                                    PreloadedPython* python);
 
   // What happened to the workers since the last call.
   struct Changes {
@@ -26,6 +29,8 @@ class WorkerGroup {
 
   // To the process group of each that runs.
   void signal_groups(int signal);
+  // They have this one from another sender.
+  void note_signal(int signal);
   // To the workers alone, not to what they started.
   void signal_workers(int signal) const;
   // SIGCONT to the process group of each that is stopped.

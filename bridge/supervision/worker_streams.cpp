@@ -11,13 +11,15 @@
 #include <cstring>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge {
 namespace {
 
 Result<Socket> open_file(const std::string& path) {
   Socket file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
-  if (!file.open()) return Error{"cannot write to '" + printable(path) + "': " + std::strerror(errno)};
+  if (!file.open())
+    return Error{formatted("cannot write to '{}': {}", printable(path), std::strerror(errno))};
   return file;
 }
 
@@ -28,9 +30,11 @@ struct Channel {
 Result<Channel> open_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
-    return Error{std::string("cannot open a pipe for the output of a worker: ") + std::strerror(errno)};
+    return Error{
+        formatted("cannot open a pipe for the output of a worker: {}", std::strerror(errno))};
   }
-  constexpr int kLarge = 1 << 20;  // fewer switches between worker and agent; the kernel may give less
+  // Fewer switches between worker and agent; the kernel may give less.
+  constexpr int kLarge = 1 << 20;
   (void)fcntl(ends[0], F_SETPIPE_SZ, kLarge);
   return Channel{Socket(ends[0]), Socket(ends[1])};
 }
@@ -51,12 +55,13 @@ Result<Channel> open_pseudo_terminal(int like) {
 }
 
 void replace_all(std::string& text, std::string_view what, const std::string& by) {
-  for (std::size_t at = 0; (at = text.find(what, at)) != text.npos; at += by.size()) text.replace(at, what.size(), by);
+  for (std::size_t at = 0; (at = text.find(what, at)) != text.npos; at += by.size())
+    text.replace(at, what.size(), by);
 }
 
 const char* name_of(int stream) { return stream == kStdout ? "stdout" : "stderr"; }
 
-// Eight colours that are readable on dark and light terminals, by rank.
+// Six colours that are readable on dark and light terminals, by rank.
 std::string coloured(const std::string& prefix, int rank) {
   constexpr int kFirst = 31, kColours = 6;
   return "\033[" + std::to_string(kFirst + rank % kColours) + "m" + prefix + "\033[0m";
@@ -64,18 +69,21 @@ std::string coloured(const std::string& prefix, int rank) {
 
 }  // namespace
 
-std::string line_prefix(const std::string& template_text, const std::string& role, int rank, int local_rank) {
-  if (template_text.empty()) return "[" + role + std::to_string(local_rank) + "]:";
-  std::string prefix = template_text;
-  replace_all(prefix, "${role_name}", role);
+std::string line_prefix(const RunOptions& options, const std::string& host, int rank,
+                        int local_rank) {
+  if (options.log_line_prefix_template.empty())
+    return "[" + options.role + std::to_string(local_rank) + "]:";
+  std::string prefix = options.log_line_prefix_template;
+  replace_all(prefix, "${role_name}", options.role);
   replace_all(prefix, "${rank}", std::to_string(rank));
   replace_all(prefix, "${local_rank}", std::to_string(local_rank));
+  replace_all(prefix, "${hostname}", host);
   return prefix;
 }
 
 WorkerStreams::WorkerStreams(const RunOptions& options, const RunFolder& folder, Consoles& consoles,
-                             std::string template_of_prefix)
-    : options_(options), folder_(folder), consoles_(consoles), template_(std::move(template_of_prefix)) {}
+                             LinePrefix prefix)
+    : options_(options), folder_(folder), consoles_(consoles), prefix_(std::move(prefix)) {}
 
 Status WorkerStreams::open_filters() {
   if (!folder_.exists()) return Ok{};
@@ -95,8 +103,10 @@ Status WorkerStreams::open_filters() {
 Result<Socket> WorkerStreams::open_stream(int stream, int local_rank, int rank) {
   const bool is_tee = (options_.tee.of(local_rank) & stream) != 0;
   const bool is_logged = is_tee || (options_.redirects.of(local_rank) & stream) != 0;
-  const bool is_shown = !options_.local_ranks_filter || options_.local_ranks_filter->contains(local_rank);
-  const bool is_printed = is_shown && (is_tee || (!is_logged && options_.log_format == LogFormat::kJson));
+  const bool is_shown =
+      !options_.local_ranks_filter || options_.local_ranks_filter->contains(local_rank);
+  const bool is_printed =
+      is_shown && (is_tee || (!is_logged && options_.log_format == LogFormat::kJson));
   const std::string path = std::string(name_of(stream)) + ".log";
   Result<Socket> file = Socket();
   if (is_logged && folder_.exists()) file = open_file(folder_.worker_file(local_rank, path));
@@ -108,14 +118,15 @@ Result<Socket> WorkerStreams::open_stream(int stream, int local_rank, int rank) 
   ConsoleWriter& console = stream == kStdout ? consoles_.out : consoles_.err;
   auto channel = console.is_terminal() ? open_pseudo_terminal(stream) : open_pipe();
   if (!channel) return channel.error();
-  const std::string prefix = line_prefix(template_, options_.role, rank, local_rank);
-  const LineStyle style{options_.log_format, console.is_terminal() ? coloured(prefix, rank) : prefix, rank,
+  const std::string prefix = line_prefix(options_, prefix_.host, rank, local_rank);
+  const bool has_colour = prefix_.has_colour && console.is_terminal();
+  const LineStyle style{options_.log_format, has_colour ? coloured(prefix, rank) : prefix, rank,
                         name_of(stream)};
-  const LineFilter filter = stream == kStdout
-                                ? LineFilter{options_.duplicate_stdout_filters, filtered_out_.descriptor()}
-                                : LineFilter{options_.duplicate_stderr_filters, filtered_err_.descriptor()};
-  relays_.push_back(
-      std::make_unique<StreamRelay>(std::move(channel->source), std::move(*file), &console, style, filter));
+  const LineFilter filter =
+      stream == kStdout ? LineFilter{options_.duplicate_stdout_filters, filtered_out_.descriptor()}
+                        : LineFilter{options_.duplicate_stderr_filters, filtered_err_.descriptor()};
+  relays_.push_back(std::make_unique<StreamRelay>(std::move(channel->source), std::move(*file),
+                                                  &console, style, filter));
   return std::move(channel->sink);
 }
 

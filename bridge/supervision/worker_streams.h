@@ -17,17 +17,26 @@ struct Consoles {
   ConsoleWriter out{1}, err{2};
 };
 
-// What a worker is started with: descriptors that this process closes afterwards; not open: the agent's own.
+// What a worker is started with: descriptors that this process closes afterwards; not open: the
+// agent's own.
 struct WorkerOutput {
   Socket out, err;
 };
 
-// The relays of an attempt. A stream that is neither relayed nor redirected is the agent's own: a terminal then is one
-// for the worker. A relayed one is a pseudo terminal where the agent's is a terminal, else a pipe.
+// What is printed before each line of a worker.
+struct LinePrefix {
+  std::string host;        // ${hostname} of --log-line-prefix-template
+  bool has_colour = true;  // on a terminal; not with NO_COLOR
+};
+
+// The relays of an attempt. A stream that is neither relayed nor redirected is the agent's own: a
+// terminal then is one for the worker. A relayed one is a pseudo terminal where the agent's is a
+// terminal, else a pipe.
 class WorkerStreams {
  public:
-  // `template_of_prefix` is TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, or empty. `folder` has begun the attempt.
-  WorkerStreams(const RunOptions& options, const RunFolder& folder, Consoles& consoles, std::string template_of_prefix);
+  // `folder` has begun the attempt.
+  WorkerStreams(const RunOptions& options, const RunFolder& folder, Consoles& consoles,
+                LinePrefix prefix);
 
   // Opens the files and pipes of one worker. An error names the file.
   Result<WorkerOutput> open(int local_rank, int rank);
@@ -35,7 +44,8 @@ class WorkerStreams {
   // Those whose stream has not ended.
   const std::vector<std::unique_ptr<StreamRelay>>& relays() const { return relays_; }
   void drop_ended();
-  // Carries what is left without waiting for more: what a worker's own children still write is not waited for.
+  // Carries what is left without waiting for more: what a worker's own children still write is not
+  // waited for.
   void carry_rest();
 
  private:
@@ -45,12 +55,14 @@ class WorkerStreams {
   const RunOptions& options_;
   const RunFolder& folder_;
   Consoles& consoles_;
-  std::string template_;
+  const LinePrefix prefix_;
   Socket filtered_out_, filtered_err_;
   std::vector<std::unique_ptr<StreamRelay>> relays_;
 };
 
-// torchrun's prefix "[default0]:", or the template with ${role_name}, ${rank} and ${local_rank} replaced.
-std::string line_prefix(const std::string& template_text, const std::string& role, int rank, int local_rank);
+// torchrun's prefix "[default0]:", or --log-line-prefix-template with ${role_name}, ${rank},
+// ${local_rank} and ${hostname} replaced.
+std::string line_prefix(const RunOptions& options, const std::string& host, int rank,
+                        int local_rank);
 
 }  // namespace torchbridge

@@ -68,7 +68,8 @@ class JsonWriter {
 
 }  // namespace
 
-std::size_t put_error_json(std::string_view message, std::string_view callstack, std::int64_t seconds, char* buffer) {
+std::size_t put_error_json(std::string_view message, std::string_view callstack,
+                           std::int64_t seconds, char* buffer) {
   char digits[24];
   const char* digits_end = std::to_chars(digits, digits + sizeof digits, seconds).ptr;
   JsonWriter json(buffer);

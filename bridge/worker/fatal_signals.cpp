@@ -41,7 +41,8 @@ class ReportText {
   void add(std::string_view part) { size_ += part.copy(text_ + size_, sizeof text_ - size_); }
   void add_number(unsigned long number, int base) {
     char digits[24];
-    add({digits, static_cast<std::size_t>(std::to_chars(digits, std::end(digits), number, base).ptr - digits)});
+    add({digits, static_cast<std::size_t>(
+                     std::to_chars(digits, std::end(digits), number, base).ptr - digits)});
   }
   void add_from(int file) {
     const ssize_t count = read(file, text_ + size_, sizeof text_ - size_);
@@ -55,11 +56,13 @@ class ReportText {
   std::size_t size_;
 };
 
-// All that a handler needs, as it may not allocate. One handler at a time writes here (claim_failure).
+// All that a handler needs, as it may not allocate. One handler at a time writes here
+// (claim_failure).
 struct FatalHandlerState {
   bool is_installed;
   bool has_symbols;
-  int symbols[2];  // a pipe for backtrace_symbols_fd; a file, also in memory, has a limit (RLIMIT_FSIZE)
+  int symbols[2];  // a pipe for backtrace_symbols_fd; a file, also in memory, has a limit
+                   // (RLIMIT_FSIZE)
   struct sigaction before[std::size(kFatalSignals)];
   ReportText text;
   char json[error_json_bound(ReportText::kCapacity + kMaxMessage)];
@@ -156,7 +159,8 @@ void prepare_backtrace() {
 void prepare_handler_stack() {
   stack_t stack{};
   if (sigaltstack(nullptr, &stack) != 0 || (stack.ss_flags & SS_DISABLE) == 0) return;
-  stack = {.ss_sp = prepared.handler_stack, .ss_flags = 0, .ss_size = sizeof prepared.handler_stack};
+  stack = {
+      .ss_sp = prepared.handler_stack, .ss_flags = 0, .ss_size = sizeof prepared.handler_stack};
   sigaltstack(&stack, nullptr);
 }
 

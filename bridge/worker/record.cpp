@@ -19,8 +19,8 @@ namespace {
 std::terminate_handler terminate_before = nullptr;
 
 std::string type_name(const std::type_info& type) {
-  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, nullptr),
-                                                         &std::free);
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(type.name(), nullptr, nullptr, nullptr), &std::free);
   return name ? name.get() : type.name();
 }
 
@@ -45,7 +45,8 @@ std::string describe_current_exception() {
 void write_claimed(const std::string& message, const std::string& callstack) {
   const Status written = write_error_file(recorded_path(), message, callstack);
   if (!written) {
-    const std::string line = std::string(program_invocation_short_name) + ": " + written.error().message + "\n";
+    const std::string line =
+        std::string(program_invocation_short_name) + ": " + written.error().message + "\n";
     [[maybe_unused]] const auto printed = write(STDERR_FILENO, line.data(), line.size());
   }
   end_claim();
@@ -72,7 +73,8 @@ void record_failures(const std::string& error_file) {
   if (error_file.empty()) return;
   start_recording(error_file);
   report_fatal_signals();
-  if (std::get_terminate() != handle_terminate) terminate_before = std::set_terminate(handle_terminate);
+  if (std::get_terminate() != handle_terminate)
+    terminate_before = std::set_terminate(handle_terminate);
 }
 
 void record_error(const std::string& message, const std::string& callstack) {

@@ -14,8 +14,10 @@ std::atomic<const std::string*> path_of_file{nullptr};
 std::atomic<pid_t> recorded_process{0};
 std::atomic<pid_t> writer{0};  // the thread that writes, or has written
 std::atomic<bool> is_written{false};
-std::atomic<int> reserved{-1};  // a descriptor for the file: the failure may be that there are no more
-static_assert(std::atomic<pid_t>::is_always_lock_free && std::atomic<const std::string*>::is_always_lock_free);
+std::atomic<int> reserved{
+    -1};  // a descriptor for the file: the failure may be that there are no more
+static_assert(std::atomic<pid_t>::is_always_lock_free &&
+              std::atomic<const std::string*>::is_always_lock_free);
 
 // The process must not end before another thread has written the reason.
 void wait_for_writer() {

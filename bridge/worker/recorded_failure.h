@@ -5,14 +5,15 @@
 
 namespace torchbridge {
 
-// From now on the first failure of this process belongs into the file. A process that it forks has to call this itself.
+// From now on the first failure of this process belongs into the file. A process that it forks has
+// to call this itself.
 void start_recording(const std::string& path);
 
 // The other functions may be called in any thread, and in signal handlers.
 
-// True for the first failure since start_recording: the caller writes it to recorded_path(), and calls end_claim().
-// False for later ones, after the first is written (five seconds at most); before start_recording; and in a forked
-// process.
+// True for the first failure since start_recording: the caller writes it to recorded_path(), and
+// calls end_claim(). False for later ones, after the first is written (five seconds at most);
+// before start_recording; and in a forked process.
 bool claim_failure();
 void end_claim();
 

@@ -14,8 +14,9 @@
 namespace torchbridge {
 namespace {
 
-// Of a return address. The function is that of the call before it: a call that never returns may be the last
-// instruction of its function. backtrace_symbols takes the address itself, and names no function then, or the next one.
+// Of a return address. The function is that of the call before it: a call that never returns may be
+// the last instruction of its function. backtrace_symbols takes the address itself, and names no
+// function then, or the next one.
 struct StackFrame {
   explicit StackFrame(void* address) : pc(reinterpret_cast<std::uintptr_t>(address)) {
     is_known = dladdr(reinterpret_cast<void*>(pc - 1), &info) != 0;
@@ -30,12 +31,13 @@ struct StackFrame {
 };
 
 std::string demangled(const char* symbol) {
-  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, nullptr),
-                                                         &std::free);
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(symbol, nullptr, nullptr, nullptr), &std::free);
   return name ? name.get() : symbol;
 }
 
-// "program(train()+0x1a) [0x55d0c0de]", or "program(+0x31a) [0x55d0c0de]", whose number addr2line takes.
+// "program(train()+0x1a) [0x55d0c0de]", or "program(+0x31a) [0x55d0c0de]", whose number addr2line
+// takes.
 std::string line_of(const StackFrame& frame) {
   char text[64];
   std::snprintf(text, sizeof text, "[0x%lx]\n", static_cast<unsigned long>(frame.pc));
@@ -56,7 +58,9 @@ int count_of_runtime(void* const* frames, int count) {
   int terminates = 0;
   for (int i = 0; i < count; ++i) {
     const StackFrame frame(frames[i]);
-    if (std::ranges::any_of(kThrow, [&](std::string_view function) { return frame.is_of(function); })) return i + 1;
+    if (std::ranges::any_of(kThrow,
+                            [&](std::string_view function) { return frame.is_of(function); }))
+      return i + 1;
     if (frame.is_of(kTerminate)) terminates = i + 1;
   }
   return terminates;
@@ -69,7 +73,8 @@ std::string stack_text() {
   void* frames[kMaxFrames];
   const int count = backtrace(frames, kMaxFrames);
   std::string text;
-  for (int i = count_of_runtime(frames, count); i < count; ++i) text += line_of(StackFrame(frames[i]));
+  for (int i = count_of_runtime(frames, count); i < count; ++i)
+    text += line_of(StackFrame(frames[i]));
   return text;
 }
 

@@ -5,9 +5,9 @@
 
 namespace torchbridge {
 
-// glibc's backtrace with C++ names, innermost first, a line for each frame; at most 128. Without the frames of the
-// runtime above the one that throws an exception, or that calls std::terminate. Names of a program's own functions are
-// there where it is linked with -rdynamic. May be empty.
+// glibc's backtrace with C++ names, innermost first, a line for each frame; at most 128. Without
+// the frames of the runtime above the one that throws an exception, or that calls std::terminate.
+// Names of a program's own functions are there where it is linked with -rdynamic. May be empty.
 std::string stack_text();
 
 }  // namespace torchbridge

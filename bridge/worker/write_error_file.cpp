@@ -19,7 +19,8 @@ constexpr std::string_view kCannotWrite = "cannot write the error file '";
 }  // namespace
 
 int write_file_bytes(const char* path, std::string_view bytes) {
-  const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+  const int file =
+      open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
   if (file < 0) return errno;
   int error = write_all(file, bytes);
   struct stat found {};
@@ -45,7 +46,8 @@ void print_unwritten(const char* path, int error) {
   write_all(STDERR_FILENO, {line, size});
 }
 
-Status write_error_file(const std::string& path, std::string_view message, std::string_view callstack) {
+Status write_error_file(const std::string& path, std::string_view message,
+                        std::string_view callstack) {
   if (callstack.empty()) callstack = message;
   std::string json(error_json_bound(message.size() + callstack.size()), '\0');
   json.resize(put_error_json(message, callstack, std::time(nullptr), json.data()));

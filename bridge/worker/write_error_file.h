@@ -1,4 +1,5 @@
-// Writes TORCHELASTIC_ERROR_FILE, in which the agent or launcher of this process finds the reason of its failure.
+// Writes TORCHELASTIC_ERROR_FILE, in which the agent or launcher of this process finds the reason
+// of its failure.
 #pragma once
 
 #include <string>
@@ -8,10 +9,12 @@
 
 namespace torchbridge {
 
-// Writes the file as torch's ErrorHandler does, with the present time. `message` is "TYPE: TEXT", or a text alone;
-// `callstack` is what torchrun prints of the error, and is the message where it is empty. An existing file is
-// overwritten. Nothing waits for a reader where the path is a pipe's. The error names the file.
-Status write_error_file(const std::string& path, std::string_view message, std::string_view callstack = {});
+// Writes the file as torch's ErrorHandler does, with the present time. `message` is "TYPE: TEXT",
+// or a text alone; `callstack` is what torchrun prints of the error, and is the message where it is
+// empty. An existing file is overwritten. Nothing waits for a reader where the path is a pipe's.
+// The error names the file.
+Status write_error_file(const std::string& path, std::string_view message,
+                        std::string_view callstack = {});
 
 // Writes an error file whose JSON is made already. The error names the file.
 Status write_error_json(const std::string& path, std::string_view json);

@@ -1,7 +1,144 @@
-// Checkpoints, and resuming from a file of Python's.
+// Checkpoints of a running job: a kill at any moment leaves the last complete one, and a resume
+// verifies it; and a start from weights.
 #pragma once
 
-#include "trainer_template/runtime/base/train_state.h"
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/checkpoint/load.h"
-#include "trainer_template/runtime/checkpoint/resume_from_python.h"
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/train_state.h>
+
+namespace torchbridge {
+class Socket;
+}
+
+namespace torchbridge::train {
+
+class Optimizer;
+class ProcessGroup;
+class SaveThread;
+class Snapshot;
+
+// How a run saves, and what it resumes.
+struct CheckpointOptions {
+  enum class OnPendingSave { kWait, kSkip };
+
+  std::filesystem::path folder;  // empty: no checkpoints are written
+  std::int64_t every = 100;      // steps; 0: only at the end
+  int keep = 3;                  // the newest checkpoints to keep
+  std::int64_t keep_every = 0;   // also keep all whose step is a multiple of this; 0: none
+  bool async = false;  // training continues while this rank's shards are copied in host memory and
+                       // written from there
+  // Async: while the save before it is still running.
+  OnPendingSave on_pending_save = OnPendingSave::kWait;
+  double bytes_per_s = 0;  // limit of each rank, which leaves bandwidth to other jobs; not for the
+                           // last state; 0: none
+  // Of the sampler; a checkpoint with another seed, another order of samples, is rejected.
+  std::uint64_t seed = 0;
+  std::map<std::string, std::string> shown;  // the options of the run, for the manifest
+  // "auto": the newest valid checkpoint in `folder`; "none"; or the path of a checkpoint or of a
+  // folder of checkpoints
+  std::string resume = "auto";
+};
+
+// What resume() has loaded: the state, and of the run that saved it the options and the number of
+// ranks.
+struct ResumedRun {
+  TrainState state;
+  std::map<std::string, std::string> options;
+  int world_size = 1;
+};
+
+class FileLayer;  // what writes the files: tests replace it
+FileLayer& real_files();
+
+// All member functions but due(), enabled(), last_saved() and wait_copied() are collectives that
+// fail on all ranks or on none. `folder` must be the same for all ranks. The destructor cancels a
+// save that is still running: call save_last() or finish() before.
+class Checkpoints {
+ public:
+  // Creates the folder if it is missing, locks it against other runs for the lifetime of this
+  // object, removes unfinished saves of killed runs, and checks that all ranks see the folder and
+  // can save in it. All files are written with `files`.
+  Checkpoints(ProcessGroup& group, CheckpointOptions options, FileLayer& files = real_files());
+  ~Checkpoints();
+
+  // Loads model, optimizer and random generators from the selected checkpoint and returns what
+  // it has of the run. Returns nullopt and changes nothing if there is none. Skips a damaged
+  // checkpoint with a message and takes the next older one. The first save after it renames newer
+  // checkpoints to step-N.aside, because training writes those steps again.
+  std::optional<ResumedRun> resume(const ModelTensors& model, Optimizer& optimizer);
+
+  // From now on every save has these tensors, as NAME.TENSOR, or as NAME if a tensor has no name.
+  // They are the same on all ranks. If resume() loaded a checkpoint, they get its values; if that
+  // lacks `name`, they stay as they are and rank 0 prints a message. Call it before the first save.
+  // Changes between save() and the optimizer's next step need wait_copied(), as for parameters.
+  // Throws TrainError for a name that is not of small letters, digits and underscores or is kept
+  // already, and if shapes or types differ.
+  void keep(const std::string& name, const NamedTensors& tensors);
+  // Not collective. The message of keep() for any state that the checkpoint lacks.
+  void report_missing(const std::string& name) const;
+
+  bool due(std::int64_t step) const {
+    return enabled() && options_.every > 0 && step % options_.every == 0;
+  }
+
+  // Writes a checkpoint, each rank its shards. Does nothing without a folder, or if this step is
+  // saved already or is being saved. A failed write is no error: rank 0 prints a message, the older
+  // checkpoints stay, and the next save tries again. With `async` it returns at once, and the
+  // optimizer's next step waits until parameters and state are copied. Other code that writes them
+  // calls wait_copied() first; a write without it makes the save fail. Buffers are copied before
+  // this returns. Tensors on a GPU are copied on a separate stream, and the stream of the
+  // optimizer's step waits for its end.
+  void save(const TrainState& state, const ModelTensors& model, Optimizer& optimizer);
+
+  // Not collective. Returns when a running save no longer reads parameters and state of this rank.
+  // On a GPU the current stream waits instead: work that is enqueued afterwards starts after the
+  // copy.
+  void wait_copied() const;
+
+  // The same at the end of a run: the save is never skipped and is complete on return. A failed
+  // write throws TrainError, because this state would be lost.
+  void save_last(const TrainState& state, const ModelTensors& model, Optimizer& optimizer);
+
+  // Waits for a running save. Throws TrainError if the last save failed.
+  void finish();
+
+  bool enabled() const { return !options_.folder.empty(); }
+  // The folder of the last complete checkpoint of this run; with `async` it is updated by save()
+  // and finish(). Empty if there is none.
+  const std::filesystem::path& last_saved() const { return last_saved_; }
+  // The options of the run that wrote what resume() loaded; empty if it loaded nothing.
+  const std::map<std::string, std::string>& resumed_options() const { return resumed_options_; }
+
+ private:
+  bool end_running_save(CheckpointOptions::OnPendingSave on_pending);
+  NamedTensors saved_tensors(const ModelTensors& model);
+  void start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, bool copies);
+  std::filesystem::path folder_of(std::int64_t step) const;
+
+  ProcessGroup& group_;
+  CheckpointOptions options_;
+  FileLayer& files_;
+  std::unique_ptr<Socket> lock_;  // on rank 0: the descriptor that holds the folder's lock
+  std::string run_;  // random id of this run in the names of temporary files; the same on all ranks
+  int saves_ = 0;    // number of saves started
+  std::filesystem::path last_saved_;
+  // The step that resume() loaded, until a save of this run is complete.
+  std::optional<std::int64_t> resumed_from_;
+  std::map<std::string, std::string> resumed_options_;
+  NamedTensors kept_;          // by their names in files
+  NamedTensors resumed_kept_;  // of the checkpoint that resume() loaded, until the first save
+  std::string failure_;        // of the last save that ended; empty if it succeeded
+  std::unique_ptr<Snapshot> snapshot_;
+  std::unique_ptr<SaveThread> running_;  // reads *snapshot_; null if no save is running
+};
+
+// Loads only the model's weights, from a safetensors file. Collective.
+void init_from(const std::filesystem::path& file, const ModelTensors& model, ProcessGroup& group);
+
+}  // namespace torchbridge::train

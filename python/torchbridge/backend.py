@@ -6,17 +6,30 @@ import torch.distributed
 from torch.distributed import distributed_c10d
 
 
+def load_mpi():
+    """torchbridge._mpi. It loads libmpi, so only when it is needed, and uses torch's own libraries."""
+    try:
+        from . import built_with
+    except ImportError:
+        raise ImportError("this torchbridge has no backend mpi, as it was built without MPI and torch: "
+                          "docs/use/mpi.md says how to build one") from None
+    if torch.__version__.split(".")[:2] != built_with.TORCH.split("."):
+        raise ImportError(f"torchbridge was built with torch {built_with.TORCH}, and finds torch {torch.__version__}: "
+                          "build it again with the latter")
+    from . import _mpi
+    return _mpi
+
+
 class ProcessGroupMPI:
     """Replaces torch's class of this name, which only builds with MPI have: distributed_c10d uses no other class."""
 
     @staticmethod
     def create(ranks, timeout=None):
-        from . import _mpi  # loads libmpi, so only when it is needed
-
-        # distributed_c10d passes no timeout to its own MPI, which has none: the caller's variable `timeout` is the
-        # group's.
-        timeout = timeout or sys._getframe(1).f_locals.get("timeout")
-        return _mpi.create(ranks, timeout and timeout.total_seconds())
+        # distributed_c10d passes no timeout to its own MPI, which has none: the group's is in the caller's variable
+        # `timeout`, or from torch 2.14 on in its `opts`.
+        callers = sys._getframe(1).f_locals
+        timeout = timeout or callers.get("timeout") or getattr(callers.get("opts"), "timeout", None)
+        return load_mpi().create(ranks, timeout and timeout.total_seconds())
 
 
 def register():

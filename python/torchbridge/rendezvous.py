@@ -11,19 +11,20 @@ from torch.distributed import TCPStore
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.rendezvous import _rendezvous_handlers, register_rendezvous_handler
 
+from .backend import load_mpi
+from .launch import launch
+
 _LONGEST_WAIT = 300.0  # a thousand ranks may import torch from one file server
 
 
 def _ask(scheme, seconds, options):
     if scheme == "mpi":
         try:
-            from . import _mpi
+            mpi = load_mpi()
         except ImportError as error:
             raise RuntimeError(f"mpi:// needs MPI: {error}") from error
-        return _mpi.launch(seconds, options)
-    from . import _launch
-
-    return _launch.launch(scheme, seconds, options)
+        return mpi.launch(seconds, options)
+    return launch(scheme, seconds, options)
 
 
 def _handler(url, timeout: timedelta = default_pg_timeout, **_):

@@ -21,15 +21,18 @@ NEIGHBOUR_TABLE = "/proc/sys/net/ipv4/neigh/default/gc_thresh3"
 NEIGHBOURS_OF_A_NODE = 16
 
 # $1 is the host name, $2 the state folder. "ready" confirms that all commands succeeded.
+# All of /etc is bound, and this machine's goes below it. Of a single file, the kernel takes a bind away without a word
+# when any program of the machine renames another file over it.
 # slurm.conf names one socket of munged: inside a node it is bound to that of the node's own munged.
 # A sysfs shows the network namespace in which it was mounted. Only its network folders are bound over /sys, where that
 # is allowed: a whole new /sys would hide what is mounted below it.
 HOLD = """\
 set -e
 hostname "$1"
-mount --bind "$2/hosts" /etc/hosts
+mount --rbind /etc "$2/etc/.machine"
+mount --rbind "$2/etc" /etc
+umount --recursive "$2/etc/.machine"
 [ ! -d "$2/nodes/$1/munge" ] || mount --bind "$2/nodes/$1/munge" "$2/munge"
-[ ! -e /etc/resolv.conf ] || mount --bind "$2/resolv.conf" /etc/resolv.conf
 if mount -t sysfs sysfs "$2/nodes/$1" 2>/dev/null; then
   for folder in class/net devices/virtual/net; do mount --bind "$2/nodes/$1/$folder" "/sys/$folder"; done
   umount "$2/nodes/$1"
@@ -88,9 +91,8 @@ def warn_of_small_neighbour_table(node_count):
 
 
 def open_namespaces(cluster, node_names):
-    """Starts the holders and waits until each has its host name and its own hosts and resolv.conf."""
-    write(cluster.path("hosts"), "")
-    write(cluster.path("resolv.conf"), "nameserver 127.0.0.1\n")  # rejects queries without a wait
+    """Starts the holders and waits until each has its host name and the cluster's /etc."""
+    make_etc(cluster)
     holders = {name: hold(cluster, name) for name in [CONTROLLER, *node_names]}
     for name, holder in holders.items():
         answer = holder.stdout.readline()
@@ -98,6 +100,17 @@ def open_namespaces(cluster, node_names):
             raise ClusterError(f"could not make the namespaces of {name}: {answer.strip() or 'no answer'}")
         holder.stdout.close()
         write(cluster.path("nodes", name, "holder"), processes.identity(holder.pid) + "\n")
+
+
+def make_etc(cluster):
+    """/etc of the nodes: links to the entries of this machine's, but hosts and resolv.conf of their own."""
+    os.makedirs(cluster.path("etc", ".machine"))
+    write(cluster.path("etc", "hosts"), "")
+    write(cluster.path("etc", "resolv.conf"), "nameserver 127.0.0.1\n")  # rejects queries without a wait
+    for entry in os.scandir("/etc"):
+        if not os.path.lexists(cluster.path("etc", entry.name)):
+            target = os.readlink(entry.path) if entry.is_symlink() else f".machine/{entry.name}"
+            os.symlink(target, cluster.path("etc", entry.name))
 
 
 def hold(cluster, name):
@@ -122,6 +135,23 @@ def holder_pid(cluster, name):
     except (FileNotFoundError, ProcessLookupError):
         pass
     raise ClusterError(f"cluster '{cluster.name}' has no running node '{name}'")
+
+
+def faults(cluster, record):
+    """A line for each node that has ended, or has lost the names of the others. Only root can look into nodes."""
+    if not is_privileged():
+        return
+    for name in [CONTROLLER, *record["nodes"]]:
+        try:
+            if not has_names(cluster, holder_pid(cluster, name)):
+                yield f"{name}: /etc/hosts is not the cluster's, so that names of nodes do not resolve there"
+        except ClusterError as error:
+            yield str(error)
+
+
+def has_names(cluster, pid):
+    return processes.holds(lambda: os.path.samestat(os.stat(f"/proc/{pid}/root/etc/hosts"),
+                                                    os.stat(cluster.path("etc", "hosts"))))
 
 
 def inside(cluster, name, command):
@@ -194,7 +224,7 @@ def write_hosts(cluster, record):
     lines = "".join(f"{address} {name}\n" for name, address in names.items())
     local = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
     machine = " ".join({"login", login_name(), socket.gethostname()} - {"localhost"})
-    write(cluster.path("hosts"), f"{local}{record['login']} {machine}\n{lines}")
+    write(cluster.path("etc", "hosts"), f"{local}{record['login']} {machine}\n{lines}")
     heading = "# nodes of the torchbridge cluster"
     with open("/etc/hosts") as file:
         machine = file.read().partition(heading)[0].rstrip()  # inside `run` it has the outer cluster's lines

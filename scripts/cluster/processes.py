@@ -2,7 +2,7 @@
 
 No list of pids is kept. A process is a member by its present state:
 - its environment carries the mark that `up` gives its daemons, or
-- its /etc/hosts is the cluster's, so it is in a node's mount namespace, or
+- its /etc is the cluster's, so it is in a node's mount namespace, or
 - it is in the network namespace of a process that has both, or
 - its SLURM_CONF is this cluster's, and it is a client program of Slurm's or runs inside an salloc.
 """
@@ -60,7 +60,7 @@ def is_client(cluster, pid):
 
 
 def is_in_node(cluster, pid):
-    return os.path.samestat(os.stat(f"/proc/{pid}/root/etc/hosts"), os.stat(cluster.path("hosts")))
+    return os.path.samestat(os.stat(f"/proc/{pid}/root/etc"), os.stat(cluster.path("etc")))
 
 
 def is_inside(cluster, pid):

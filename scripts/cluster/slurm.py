@@ -36,6 +36,8 @@ def write_configuration(cluster, network, options):
     for index, gpu in enumerate(gpus):
         os.mknod(gpu, 0o666 | stat.S_IFCHR, os.makedev(195, index))
     write(cluster.path("gres.conf"), "AutoDetect=off\n" + "".join(f"Name=gpu File={gpu}\n" for gpu in gpus))
+    for file in options.file:
+        shutil.copy(file, cluster.path(os.path.basename(file)))
     write(cluster.path("munge.key"), os.urandom(128).hex(), 0o600)
 
 
@@ -63,7 +65,6 @@ def default_settings(cluster, network, options):
         "SlurmdLogFile": cluster.path("log", "slurmd-%n.log"),
         "SlurmdParameters": "config_overrides",  # nodes may have more CPUs than the machine
         "TmpFS": cluster.path("nodes", "%n", "tmp"),
-        "PlugStackConfig": cluster.path("plugstack.conf"),
         "ReturnToService": "2",
         "ProctrackType": "proctrack/linuxproc",
         "TaskPlugin": "task/none",

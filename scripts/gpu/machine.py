@@ -5,13 +5,11 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 VENV = ROOT / ".venv"
-NEEDED_PACKAGES = ("torch", "numpy", "safetensors")  # those of the requirements that the checks need
 BUILT_FOR = "build/torch_version"  # in an archive: torch.__version__ of the libtorch that its programs were built with
 
 
@@ -95,47 +93,45 @@ def torch_of(python):
     return json.loads(answer.stdout) | {"python": str(python)} if answer.returncode == 0 else None
 
 
-def needed_version():
-    """As 2.11.0+cu130 in an archive, else as 2.11.0."""
+def recorded_version():
+    """As 2.11.0+cu130 in an archive, else empty."""
     recorded = ROOT / BUILT_FOR
-    return recorded.read_text().strip() if recorded.exists() else requirements()["torch"]
+    return recorded.read_text().strip() if recorded.exists() else ""
 
 
-def fits(torch, device):
-    """Whether the programs can use this torch. A torch for the CPU or another CUDA has the same version up to the +,
-    but lacks libraries that the programs need."""
+def fits(torch, needed, device):
+    """Whether programs that need this version can use this torch. A torch for the CPU or another CUDA has the same
+    version up to the +, but lacks libraries that the programs need."""
     if torch is None or (device == "cuda" and torch["cuda"] is None):
         return False
-    return needed_version() in (torch["version"], torch["version"].split("+")[0])
+    return needed in (torch["version"], torch["version"].split("+")[0])
 
 
-def make_venv():
-    pinned = requirements()
-    packages = [f"{name}=={pinned[name]}" for name in NEEDED_PACKAGES]
-    print(f"gpu_check: no torch {pinned['torch']} here; installing {' '.join(packages)} into {VENV}", file=sys.stderr)
+def make_venv(needed):
+    package = f"torch=={needed.split('+')[0]}"
+    print(f"gpu_check: no torch {needed} here; installing {package} into {VENV}", file=sys.stderr)
     try:
         subprocess.run([sys.executable, "-m", "venv", VENV], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([VENV / "bin/pip", "install", "-q", "--disable-pip-version-check", *packages], check=True)
+        subprocess.run([VENV / "bin/pip", "install", "-q", "--disable-pip-version-check", package], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise Stop(f"cannot make {VENV} with torch {pinned['torch']}: {error}; give --python a Python that has "
-                   "it") from error
+        raise Stop(f"cannot make {VENV} with {package}: {error}; give --python a Python that has it") from error
 
 
-def fitting(python, device):
+def fitting(python, needed, device):
     found = torch_of(python)
-    if fits(found, device):
+    if fits(found, needed, device):
         return found
     has = f"has torch {found['version']}" if found else "has no torch"
-    raise Stop(f"{python} {has}; the programs need {needed_version()}{' for CUDA' if device == 'cuda' else ''}", 2)
+    raise Stop(f"{python} {has}; the programs need {needed}{' for CUDA' if device == 'cuda' else ''}", 2)
 
 
-def find_torch(given, device):
-    """The torch of the given Python, or else of .venv, python3 or a new .venv."""
+def find_torch(given, needed, device):
+    """The torch of the given Python, or else of the one that runs this, of .venv or of a new .venv."""
     if given:
-        return fitting(given, device)
-    for python in (VENV / "bin/python", shutil.which("python3")):
-        found = torch_of(python) if python and os.access(python, os.X_OK) else None
-        if fits(found, device):
+        return fitting(given, needed, device)
+    for python in (sys.executable, VENV / "bin/python"):
+        found = torch_of(python) if os.access(python, os.X_OK) else None
+        if fits(found, needed, device):
             return found
-    make_venv()
-    return fitting(VENV / "bin/python", device)
+    make_venv(needed)
+    return fitting(VENV / "bin/python", needed, device)

@@ -9,9 +9,10 @@ import subprocess
 import tarfile
 import tempfile
 
-from machine import BUILT_FOR, ROOT, Stop
+from machine import BUILT_FOR, ROOT, Stop, requirements
 
-PROGRAMS = ("bin/trainer", "bin/gpu_cases", "lib/libtorchbridge_nccl.so")
+PROGRAMS = ("bin/trainer", "bin/gpu_cases", "bin/sync_batch_norm_cases", "bin/watched_trainer",
+            "lib/libtorchbridge_nccl.so")
 FILES = ("scripts/gpu_check", "scripts/gpu", "scripts/requirements.txt", "tests/reference", "data")
 NEEDED = "build/lib/needed"
 # glibc's libraries, which must be those of the machine, as its loader is.
@@ -38,6 +39,11 @@ def torch_version(folder):
     file = folder / "torch/version.py"
     found = re.search(r"^__version__ = '(.*)'$", file.read_text(), re.MULTILINE) if file.exists() else None
     return found[1] if found else ""
+
+
+def version_built_for(build):
+    """As 2.11.0+cu130; the pinned version where libtorch is not of a wheel."""
+    return torch_version(torch_folder(shared_libraries(build / PROGRAMS[0]))) or requirements()["torch"]
 
 
 def all_libraries(programs):
@@ -80,7 +86,7 @@ def pack(target, build):
     for program in programs:
         if not program.exists():
             raise Stop(f"{program} is missing: cmake --build --preset full --target trainer gpu_cases "
-                       "torchbridge_nccl_plugin", 2)
+                       "sync_batch_norm_cases watched_trainer torchbridge_nccl_plugin", 2)
     libraries = all_libraries(programs)
     torch = torch_folder(libraries)
     needed, version = libraries_to_pack(libraries, torch), torch_version(torch)

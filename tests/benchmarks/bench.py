@@ -11,6 +11,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as in many images: each import of torch would compile it again
 sys.path.append(str(ROOT / "tests/support"))
 
 from free_port import free_port  # noqa: E402

@@ -1,5 +1,5 @@
-// Times saves of a state of a given size, alone or within a training, or the way from the start of the process to a
-// state that is loaded. Prints one JSON object.
+// Times saves of a state of a given size, alone or within a training, or the way from the start of
+// the process to a state that is loaded. Prints one JSON object.
 #include <time.h>
 #include <unistd.h>
 
@@ -10,11 +10,13 @@
 #include <vector>
 
 #include <ATen/ops/randn.h>
+#include <torchbridge/checkpoint.h>
+#include <torchbridge/launch.h>
+#include <torchbridge/optimizer.h>
+#include <torchbridge/process_group.h>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
-#include "trainer_template/runtime/run/job.h"
 
 using namespace torchbridge::train;
 
@@ -25,20 +27,24 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kTensorBytes = std::int64_t{16} << 20;
 constexpr int kUndisturbed = 4;  // steps before each save
 
-// As many square weights of about 16 MiB as come to a third of the state: AdamW keeps two more of each.
+// As many square weights of about 16 MiB as come to a third of the state: AdamW keeps two more of
+// each.
 ModelTensors model_of(std::int64_t megabytes) {
   ModelTensors model;
   const std::int64_t count = std::max<std::int64_t>(1, megabytes * 1'000'000 / 3 / kTensorBytes);
-  const auto side =
-      static_cast<std::int64_t>(std::sqrt(static_cast<double>(megabytes) * 1e6 / 3 / static_cast<double>(count) / 4));
+  const auto side = static_cast<std::int64_t>(
+      std::sqrt(static_cast<double>(megabytes) * 1e6 / 3 / static_cast<double>(count) / 4));
   for (std::int64_t i = 0; i < count; ++i) {
     const at::Tensor weight = at::randn({side, side}) * std::sqrt(2.0 / static_cast<double>(side));
-    model.parameters.emplace_back("layers." + std::to_string(i) + ".weight", weight.set_requires_grad(true));
+    model.parameters.emplace_back("layers." + std::to_string(i) + ".weight",
+                                  weight.set_requires_grad(true));
   }
   return model;
 }
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 std::string list(const std::vector<double>& values) {
   std::string text;
@@ -47,7 +53,8 @@ std::string list(const std::vector<double>& values) {
 }
 
 void save(Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimizer, int saves) {
-  for (const auto& [name, weight] : model.parameters) weight.mutable_grad() = weight.detach().clone();
+  for (const auto& [name, weight] : model.parameters)
+    weight.mutable_grad() = weight.detach().clone();
   optimizer.step();
   optimizer.zero_grad();
   std::vector<double> stalls, totals;
@@ -72,13 +79,15 @@ struct Steps {
   std::vector<double> seconds, cpu, waits;
 
   std::string json() const {
-    return "{\"seconds\": " + list(seconds) + ", \"cpu\": " + list(cpu) + ", \"waits\": " + list(waits) + "}";
+    return "{\"seconds\": " + list(seconds) + ", \"cpu\": " + list(cpu) +
+           ", \"waits\": " + list(waits) + "}";
   }
 };
 
 class Training {
  public:
-  Training(const ModelTensors& model, Optimizer& optimizer, const Checkpoints& checkpoints, std::int64_t rows)
+  Training(const ModelTensors& model, Optimizer& optimizer, const Checkpoints& checkpoints,
+           std::int64_t rows)
       : model_(model),
         optimizer_(optimizer),
         checkpoints_(checkpoints),
@@ -106,9 +115,11 @@ class Training {
   const at::Tensor inputs_;
 };
 
-// Of each save: the steps before it, the call, and the steps from then until the files are on the disk.
-void save_in_training(Checkpoints& checkpoints, const CheckpointOptions& options, const ModelTensors& model,
-                      Optimizer& optimizer, int saves, std::int64_t rows) {
+// Of each save: the steps before it, the call, and the steps from then until the files are on the
+// disk.
+void save_in_training(Checkpoints& checkpoints, const CheckpointOptions& options,
+                      const ModelTensors& model, Optimizer& optimizer, int saves,
+                      std::int64_t rows) {
   Training training(model, optimizer, checkpoints, rows);
   Steps warm;
   training.step(warm);
@@ -123,8 +134,9 @@ void save_in_training(Checkpoints& checkpoints, const CheckpointOptions& options
     do {
       training.step(after);
     } while (!std::filesystem::exists(done));
-    text += (text.empty() ? "[" : ", ") + ("{\"before\": " + before.json() + ", \"call\": " + std::to_string(call) +
-                                           ", \"after\": " + after.json() + "}");
+    text += (text.empty() ? "[" : ", ") +
+            ("{\"before\": " + before.json() + ", \"call\": " + std::to_string(call) +
+             ", \"after\": " + after.json() + "}");
   }
   checkpoints.finish();
   std::printf("%s]\n", text.c_str());
@@ -138,7 +150,7 @@ int main(int argc, char** argv) {
   if (argc < 4) return 2;
   const std::string way = argv[3];
   return run_job(
-      torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; },
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [] { return GroupOptions{}; },
       [&](ProcessGroup& group) {
         const ModelTensors model = model_of(std::stoll(argv[2]));
         const auto optimizer = make_adamw(model.parameters, {.lr = 1e-5});
@@ -149,11 +161,13 @@ int main(int argc, char** argv) {
         const auto made = Clock::now();
         Checkpoints checkpoints(group, options);
         if (argc > 5)
-          return save_in_training(checkpoints, options, model, *optimizer, std::stoi(argv[4]), std::stoll(argv[5]));
+          return save_in_training(checkpoints, options, model, *optimizer, std::stoi(argv[4]),
+                                  std::stoll(argv[5]));
         if (way != "resume") return save(checkpoints, model, *optimizer, std::stoi(argv[4]));
-        const auto manifest = checkpoints.resume(model, *optimizer);
-        if (!manifest) throw TrainError("there is no checkpoint");
+        const auto resumed = checkpoints.resume(model, *optimizer);
+        if (!resumed) throw TrainError("there is no checkpoint");
         if (group.is_first())
-          std::printf("{\"load\": %f, \"since_start\": %f}\n", seconds_since(made), seconds_since(begin));
+          std::printf("{\"load\": %f, \"since_start\": %f}\n", seconds_since(made),
+                      seconds_since(begin));
       });
 }

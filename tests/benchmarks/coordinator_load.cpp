@@ -1,8 +1,9 @@
 // What one coordinator of `torchbridge run` takes for N agents: coordinator_load N
 //
-// The coordinator is a process of its own; the agents are connections of this one, on loopback. Prints one JSON object:
-// seconds from the first connection until all have begun the first round, seconds from one worker's failure until all
-// have begun the next round, bytes over the wire for both, and the memory of the coordinator.
+// The coordinator is a process of its own; the agents are connections of this one, on loopback.
+// Prints one JSON object: seconds from the first connection until all have begun the first round,
+// seconds from one worker's failure until all have begun the next round, bytes over the wire for
+// both, and the memory of the coordinator.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -28,7 +29,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 int milliseconds_until(Clock::time_point deadline) {
   const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -42,7 +45,8 @@ RunKey key() { return RunKey::of_token("a token of the load"); }
   CoordinatorRules rules;
   rules.shape = shape;
   rules.run_id = "load";
-  auto server = CoordinatorServer::open(std::move(listener), key(), Coordinator(rules, {}, 0, Clock::now()));
+  auto server =
+      CoordinatorServer::open(std::move(listener), key(), Coordinator(rules, {}, 0, Clock::now()));
   if (!server) std::exit(EXIT_FAILURE);
   for (;;) {
     pollfd entry{server->descriptor(), POLLIN, 0};
@@ -62,7 +66,8 @@ class Agents {
     for (int i = 0; i < count; ++i) {
       join.host = "node" + std::to_string(i);
       join.order = i;
-      clients_.emplace_back(coordinator, key(), join, Clock::now(), Clock::now() + std::chrono::seconds(600));
+      clients_.emplace_back(coordinator, key(), join, Clock::now(),
+                            Clock::now() + std::chrono::seconds(600));
     }
     is_ready_.resize(clients_.size());
   }
@@ -81,7 +86,7 @@ class Agents {
         for (const AgentMessage& message : client.take_messages()) {
           if (std::holds_alternative<StartRound>(message)) ++begun;
           if (!std::holds_alternative<StopWorkers>(message)) continue;
-          client.send(Ended{});
+          client.send(AttemptEnded{});
           be_ready(i);
         }
       }
@@ -95,8 +100,8 @@ class Agents {
     worker.wait_status = 1 << 8;
     AttemptReport report;
     report.failures.push_back(worker);
-    clients_.front().send(Failed{worker});
-    clients_.front().send(Ended{report, true, "", 0});
+    clients_.front().send(WorkerFailed{worker});
+    clients_.front().send(AttemptEnded{report});
     be_ready(0);
   }
 
@@ -116,7 +121,9 @@ class Agents {
     std::fprintf(stderr, "coordinator_load: %s\n", why.c_str());
     std::exit(EXIT_FAILURE);
   }
-  static std::uint64_t bytes_of(const tcp_info& info) { return info.tcpi_bytes_acked + info.tcpi_bytes_received; }
+  static std::uint64_t bytes_of(const tcp_info& info) {
+    return info.tcpi_bytes_acked + info.tcpi_bytes_received;
+  }
   void be_ready(std::size_t i) {
     is_ready_[i] = true;
     clients_[i].send(Ready{{"10.0.0.1", 20000}});

@@ -1,4 +1,5 @@
-// What one task of 100,000 on 12,500 nodes computes: Slurm's variables to torchrun's, whole and step by step.
+// What one task of 100,000 on 12,500 nodes computes: Slurm's variables to torchrun's, whole and
+// step by step.
 #include <benchmark/benchmark.h>
 
 #include "bridge/base/hostlist.h"
@@ -27,7 +28,8 @@ int tasks_on(Shape shape, int node) {
 std::string task_counts(Shape shape) {
   if (shape != kUneven) return "8(x" + std::to_string(kNodes) + ")";
   std::string text;
-  for (int node = 0; node < kNodes; ++node) text += (node == 0 ? "" : ",") + std::to_string(tasks_on(shape, node));
+  for (int node = 0; node < kNodes; ++node)
+    text += (node == 0 ? "" : ",") + std::to_string(tasks_on(shape, node));
   return text;
 }
 
@@ -70,7 +72,8 @@ void variables_of_one_task(benchmark::State& state) {
   for (auto _ : state) {
     const LaunchFacts facts = value_of(read_slurm(environment));
     const TaskMap map = value_of(task_map_of(facts));
-    const TorchEnv env = torch_env_of(facts, map, options, value_of(endpoint_of(facts, map, options, PortRange{})));
+    const TorchEnv env =
+        torch_env_of(facts, map, options, value_of(endpoint_of(facts, map, options, PortRange{})));
     benchmark::DoNotOptimize(variables_of(env));
   }
   state.SetLabel(kShapeNames[shape]);

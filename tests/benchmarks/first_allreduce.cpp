@@ -7,10 +7,12 @@
 #include <exception>
 
 #include <ATen/ops/ones.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/group_options.h>
+#include <torchbridge/process_group.h>
 
 #include "bridge/launch/launch.h"
-#include "trainer_template/runtime/base/errors.h"
-#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/base/value_or_throw.h"
 
 namespace {
 

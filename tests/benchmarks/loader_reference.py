@@ -21,8 +21,8 @@ def main():
     folder, batch_size, workers, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
     torch.set_num_threads(1)
     images, labels = idx.read_split(folder, "train")
-    pixels = torch.from_numpy(images.reshape(len(images), -1).copy()).float() / 255
-    dataset = TensorDataset(pixels, torch.from_numpy(labels.copy()).long())
+    pixels = images.reshape(len(images), -1).float() / 255
+    dataset = TensorDataset(pixels, labels.long())
     sampler = DistributedSampler(dataset, num_replicas=1, rank=0)
     shared = dict(num_workers=workers, persistent_workers=workers > 0)
     if "--batches" in sys.argv:

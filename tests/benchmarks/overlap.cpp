@@ -1,5 +1,6 @@
-// Trains a model of three wide layers on random numbers and prints, on rank 0, what DDP measured of its backward
-// passes, in milliseconds: computing, communicating, and both at once. overlap_reference.py does the same.
+// Trains a model of three wide layers on random numbers and prints, on rank 0, what DDP measured of
+// its backward passes, in milliseconds: computing, communicating, and both at once.
+// overlap_reference.py does the same.
 //
 //     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... overlap WIDTH BATCH BUCKET_CAP_MB STEPS
 #include <cstdio>
@@ -7,12 +8,12 @@
 #include <ATen/ops/randn.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
-
-#include "trainer_template/runtime/ddp/ddp.h"
-#include "trainer_template/runtime/ddp/model_tensors.h"
-#include "trainer_template/runtime/optim/optimizer.h"
-#include "trainer_template/runtime/run/job.h"
-#include "trainer_template/runtime/tensors/linear.h"
+#include <torchbridge/ddp.h>
+#include <torchbridge/launch.h>
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/optimizer.h>
+#include <torchbridge/process_group.h>
+#include <torchbridge/task.h>
 
 namespace {
 
@@ -32,7 +33,8 @@ void measure(const Shape& shape, ProcessGroup& group) {
   }
   const ModelTensors tensors = tensors_of(*model);
   const auto optimizer = make_sgd(tensors.parameters, {});
-  DistributedDataParallel ddp(tensors, group, {.bucket_cap_mb = shape.bucket_cap_mb, .gradient_as_bucket_view = true});
+  DistributedDataParallel ddp(
+      tensors, group, {.bucket_cap_mb = shape.bucket_cap_mb, .gradient_as_bucket_view = true});
   ddp.set_runtime_logging_sample_rate(1);
   for (int step = 0; step < shape.steps; ++step) {
     const at::Tensor inputs = at::randn({shape.batch, shape.width});
@@ -42,10 +44,11 @@ void measure(const Shape& shape, ProcessGroup& group) {
   }
   if (!group.is_first()) return;
   const DdpLoggingData data = ddp.logging_data();
-  for (const char* what :
-       {"avg_backward_compute_time", "avg_backward_comm_time", "avg_backward_compute_comm_overlap_time"}) {
+  for (const char* what : {"avg_backward_compute_time", "avg_backward_comm_time",
+                           "avg_backward_compute_comm_overlap_time"}) {
     const auto found = data.numbers.find(what);  // nanoseconds
-    std::printf("%.3f\n", found == data.numbers.end() ? 0. : static_cast<double>(found->second) / 1e6);
+    std::printf("%.3f\n",
+                found == data.numbers.end() ? 0. : static_cast<double>(found->second) / 1e6);
   }
 }
 
@@ -54,9 +57,11 @@ void measure(const Shape& shape, ProcessGroup& group) {
 int main(int count, char** arguments) {
   const auto train = [&](ProcessGroup& group) {
     if (count != 5) throw TrainError("expected WIDTH BATCH BUCKET_CAP_MB STEPS");
-    measure({std::stoll(arguments[1]), std::stoll(arguments[2]), std::stod(arguments[3]), std::stoi(arguments[4])},
+    measure({std::stoll(arguments[1]), std::stoll(arguments[2]), std::stod(arguments[3]),
+             std::stoi(arguments[4])},
             group);
   };
   return run_job(
-      torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, train);
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [] { return GroupOptions{}; },
+      train);
 }

@@ -1,5 +1,5 @@
-// What an epoch's order takes: sampler_time shuffled|permuted SIZE prints seconds to the first index and MiB of memory
-// more.
+// What an epoch's order takes: sampler_time shuffled|permuted SIZE prints seconds to the first
+// index and MiB of memory more.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -26,8 +26,10 @@ double peak_mib() {
 int main(int argc, char** argv) {
   if (argc != 3) return std::fprintf(stderr, "sampler_time: expected shuffled|permuted SIZE\n"), 2;
   const bool permuted = std::string(argv[1]) == "permuted";
-  const SamplerOptions options{.size = std::atoll(argv[2]), .order = permuted ? Order::kPermuted : Order::kShuffled};
-  EpochOrder({.size = 10, .order = options.order}, 0);  // libtorch's first call of an operation costs a millisecond
+  const SamplerOptions options{.size = std::atoll(argv[2]),
+                               .order = permuted ? Order::kPermuted : Order::kShuffled};
+  // Libtorch's first call of an operation costs a millisecond.
+  EpochOrder({.size = 10, .order = options.order}, 0);
   const double before = peak_mib();
   const auto begin = std::chrono::steady_clock::now();
   const EpochOrder order(options, 0);

@@ -11,6 +11,7 @@ restore() {
   for node in "${changed[@]}"; do on_node "$node" umount /etc/hosts; done
   on_node n0 sh -c "cat >/etc/hosts" <<<"$hosts"
   for i in 0 1 2; do on_node "n$i" ip link del "fast$i" 2>/dev/null || true; done
+  for name in docker0 ib0; do on_node n0 ip link del "$name" 2>/dev/null || true; done
   rm -rf "$work"
 }
 trap restore EXIT
@@ -45,14 +46,43 @@ expect $'0 n1 10.88.0.11 unset\n1 n1 10.88.0.11 unset' \
 expect $'0 eth0 =eth0\n1 eth0 =eth0' \
   on_login srun -N2 -n2 --torch-env=iface=eth0 sh -c 'echo $RANK $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME'
 
+# So does NCCL. By itself it passes over the bridge of containers, and takes an interface called ib before others.
+if [[ -e $BUILD_DIR/lib/libtorchbridge_nccl.so ]]; then
+  interface_of_nccl() { on_login srun -N1 -n1 -w n0 "$@" "$BUILD_DIR/bin/gpu_cases" interface cpu; }
+  for name in docker0 ib0; do
+    on_node n0 ip link add "$name" type bridge
+    on_node n0 ip addr add 172.18.0.1/16 dev "$name"
+    on_node n0 ip link set "$name" up
+    expect "interface $([[ $name == ib0 ]] && echo ib0 || echo eth0)" interface_of_nccl
+    expect 'interface eth0' interface_of_nccl --torch-env=iface=eth0
+    on_node n0 ip link del "$name"
+  done
+fi
+
 # Only rank 0's node reports that it has no such address.
 expect_error 'torch-env: addr=iface:ib0: n0, .* has no such address: it has .*fast0 10.88.0.10' 20 \
   tasks --torch-env=addr=iface:ib0 true
 expect_error 'torchbridge: addr=subnet:203.0.113.0/24: n0, .* has no such address' 20 \
   tasks "$torchbridge" exec --torch-env=addr=subnet:203.0.113.0/24 -- true
-expect_error 'torch-env: iface=ib0: n0 has no interface of that name' 20 \
+expect_error 'torch-env: iface=ib0: n0 has no such interface; it has lo, eth0, fast0' 20 \
   on_login srun -N1 -n1 -w n0 --torch-env=iface=ib0 true
 expect_error 'torch-env: addr=iface:lo: 127.0.0.1 is a loopback address' 20 tasks --torch-env=addr=iface:lo true
+
+# Interfaces by which other nodes do not reach a node are rejected, whoever names them, before a program starts.
+unreached="has no such interface that other nodes can reach; it has eth0, fast"
+two() { on_login srun -N2 -n2 -w n0,n1 "$@"; }
+expect_error "torch-env: iface=lo: n[01] $unreached" 20 two --torch-env=iface=lo true
+for name in GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME; do
+  declare -x "$name=lo"
+  expect_error "torch-env: $name='lo': n[01] $unreached" 30 two --torch-env sleep 1000
+  declare -x "$name=fast0"
+  expect_error "^torchbridge: rank 1 on n1: $name='fast0': n1 $unreached" 30 two "$torchbridge" exec -- sleep 1000
+  expect_error "^torchbridge: n1: $name='fast0': n1 $unreached" 30 \
+    two "$torchbridge" run --nproc-per-node 1 sleep 1000
+  unset "$name"
+done
+NCCL_SOCKET_IFNAME=^lo,fast GLOO_SOCKET_IFNAME=eth0 expect $'0 eth0\n1 eth0' \
+  two "$torchbridge" exec -- sh -c 'echo $RANK $GLOO_SOCKET_IFNAME'
 
 # A name with two addresses, which each node's resolver returns in another order: all nodes select the same.
 known_as() {  # known_as NODE ADDRESSES...: the addresses of n0 on that node
@@ -94,6 +124,27 @@ PY
 expect "0 $selected
 1 $selected
 2 10.88.0.10" on_login srun -N3 -n3 -w n0,n1,n2 --torch-env /usr/bin/python3 "$work/connect.py"
+
+# Host names that are not the nodes' names, as in pods: without an entry for a node, its own tasks take the address of
+# an interface, and those of other nodes ask Slurm's controller.
+echo '127.0.0.1 localhost' >"$work/hosts.none"
+address_of() { on_node "$1" hostname -I | cut -d' ' -f1; }
+known_as_pod() {
+  on_node "$1" hostname "pod-$1"
+  on_node "$1" mount --bind "$work/hosts.none" /etc/hosts
+}
+as_node() {
+  on_node "$1" umount /etc/hosts
+  on_node "$1" hostname "$1"
+}
+for node in n1 n2; do known_as_pod "$node"; done
+for option in "" --torch-env=addr=iface:eth0; do
+  expect "$(printf '0 %s\n1 %s' "$(address_of n1)" "$(address_of n1)")" \
+    on_login srun -N1 -n2 -w n1 "$torchbridge" exec $option -- sh -c "$show"
+  expect "$(printf '0 %s\n1 %s\n2 %s' $(for i in 1 2 3; do address_of n1; done))" \
+    on_login srun -N2 -n3 -w n1,n2 "$torchbridge" exec $option -- sh -c "$show"
+done
+for node in n1 n2; do as_node "$node"; done
 
 # One task of a node asks the name server for all of them.
 serve='import socket, sys, threading

@@ -13,6 +13,9 @@ changed+=("n1 /tmp")
 on_node n1 sh -c 'echo full >/tmp/file'
 ! on_node n1 mkdir /tmp/folder 2>/dev/null || fail "/tmp is not full"
 expect "$whole" on_login srun -Q -N2 -n3 -w n1,n2 --torch-env sh -c "$show"
+[[ $(grep -c '^torch-env: ' "$work/stderr") == 1 ]] || fail "not one line"
+grep -q '^torch-env: cannot create /tmp/torch-env-0: No space left on device: the tasks of n1 have no error file' \
+  "$work/stderr" || fail "no line on the missing error files: $(cat "$work/stderr")"
 expect_error 'torch-env: first to fail: rank 0 on n1, .*: exit code 3$' 20 \
   on_login srun -Q -N2 -n3 -w n1,n2 --torch-env sh -c 'exit $((RANK == 0 ? 3 : 0))'
 as_before

@@ -32,6 +32,13 @@ expect() {
   }
 }
 
+# What runs below each slurmstepd, and in which state: for a step that should have ended.
+print_steps() {
+  echo "below slurmstepd:" >&2
+  ps -eo pid,ppid,stat,wchan:24,etimes,args --forest | awk '/slurmstepd/ {depth = index($0, "slurmstepd")}
+    depth && (/slurmstepd/ || index($0, "\\_") >= depth - 4) {print; next} {depth = 0}' >&2
+}
+
 # expect_error PATTERN SECONDS COMMAND...: the command fails within SECONDS, and exactly one line of its stderr
 # matches the extended regular expression. COMMAND begins with on_login or on_node.
 expect_error() {
@@ -40,7 +47,7 @@ expect_error() {
   printf '$ %s\n' "$*"
   "$@" >"$work/stdout" 2>"$work/stderr" || status=$?
   cat "$work/stderr"
-  ((status != 124)) || fail "no end within $limit s"
+  ((status != 124)) || { print_steps; fail "no end within $limit s"; }
   ((status != 0)) || fail "it succeeded"
   matches=$(grep -cE -- "$pattern" "$work/stderr") || true
   ((matches == 1)) || fail "$matches lines match '$pattern', expected one"

@@ -139,6 +139,35 @@ case_a_cluster_runs_steps_and_leaves_nothing() {
   expect_nothing_left one "${interface[@]}"
 }
 
+# on_another_machine COMMAND...: on a machine whose /etc is $scratch/etc.
+on_another_machine() {
+  unshare --mount sh -c 'mount --bind "$1" /etc && shift && exec "$@"' sh "$scratch/etc" timeout 60 "$@"
+}
+
+case_names_survive_another_hosts_file_of_the_machine() {
+  mkdir "$scratch/etc"
+  cp -a /etc/. "$scratch/etc"
+  expect 0 "is up" on_another_machine "$scripts/cluster" up --name one --nodes 2
+  echo "127.0.0.1 localhost renamed" >"$scratch/etc/hosts.new"
+  mv "$scratch/etc/hosts.new" "$scratch/etc/hosts" # as editors and other tools write it
+  echo "later:x:4711:4711::/:/bin/sh" >>"$scratch/etc/passwd"
+  expect 0 "10\.77\.[0-9]+\.11 +n1" cluster exec --name one --node n0 -- getent hosts n1
+  expect 0 "nameserver 127.0.0.1" cluster exec --name one --node n0 -- cat /etc/resolv.conf
+  expect 0 "later" cluster exec --name one --node n0 -- getent passwd 4711
+  expect 0 "^one: up, " cluster status --name one
+  expect 0 "is down" cluster down --name one
+  expect_nothing_left one
+}
+
+case_status_names_a_node_that_lost_its_names() {
+  expect 0 "is up" cluster up --name one --nodes 2
+  expect 0 "" cluster exec --name one --node n1 -- umount --recursive /etc
+  expect 1 "^one: damaged, [^"$'\n'"]*"$'\n'"n1: /etc/hosts is not the cluster's, [^"$'\n'"]*"$'\n'"NODELIST" \
+    cluster status --name one
+  expect 0 "is down" cluster down --name one
+  expect_nothing_left one
+}
+
 case_a_small_neighbour_table_is_reported() {
   local table=/proc/sys/net/ipv4/neigh/default/gc_thresh3
   [ -e "$table" ] || { echo "not tested: this network namespace does not show the neighbour table's size"; return; }
@@ -165,7 +194,8 @@ case_signals_and_input_reach_the_command() {
 case_a_waiting_step_is_notified_when_another_ends() {
   expect 0 "is up" cluster up --name one --nodes 1 --cpus 2
   expect 0 "first.*second" timeout 15 "$scripts/cluster" run --name one -- salloc -Q -n2 sh -c \
-    'srun -n2 --exact sh -c "sleep 1; echo first" & sleep 0.3; srun -n2 --exact echo second; wait'
+    'srun -n2 --exact sh -c "touch $1/step; sleep 1; echo first" &
+     until [ -e "$1/step" ]; do sleep 0.02; done; srun -n2 --exact echo second; wait' sh "$scratch"
   expect 0 "is down" cluster down --name one
 }
 

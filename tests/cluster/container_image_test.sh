@@ -52,8 +52,11 @@ done
 
 all_ended() { ! pgrep -f "$work/slurmstepd" >/dev/null; }
 wait_for 30 all_ended
-# A process is in the image from setns(CLONE_NEWNS) on, and is the user's program from execve on. The kernel's file
-# systems are not the image's, and of the folder of error files only its place is opened (O_PATH).
+# A process is in the image from setns(CLONE_NEWNS) on, and is the user's program from execve on. Not counted:
+# - /proc, /sys and /dev: the kernel's, as enroot mounts them. Where an image leaves them unmounted its files are read,
+#   as text within bounds and with the user's rights, and nothing of them is loaded (SECURITY.md).
+# - O_PATH of the folder of error files: it opens neither a file nor a device or a pipe, and runs nothing; it gives the
+#   place in which slurmstepd's child, with the user's rights, looks for the file later.
 awk '
   / setns\(.*CLONE_NEWNS/ { inside[$1] = 1; ++entered }
   / execve\(/ { delete inside[$1] }

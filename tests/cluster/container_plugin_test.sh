@@ -17,14 +17,14 @@ for order in "$container $image\n$ours" "$ours$container $image\n"; do
   expect "$in_container" on_login runuser -u nobody -- srun -Q -D / -N1 -n2 -w n1 --torch-env sh -c "$show"
   expect $'0/4 0/3\n1/4 0/1\n2/4 1/3\n3/4 2/3' on_two_nodes ""
   # A container without munged reaches neither srun nor Slurm's controller: slurmstepd, outside, ends the step.
-  expect_error "^srun: error: torch-env: addr=iface:none0: n1, the node of rank 0, has no such address" 10 \
+  expect_error "^srun: error: torch-env: addr=iface:none0: n1, the node of rank 0, has no such address" 20 \
     run addr=iface:none0
-  expect_error "first to fail: rank 1 on n1, .*: exit code 3$" 10 \
+  expect_error "first to fail: rank 1 on n1, .*: exit code 3$" 20 \
     on_login srun -N1 -n2 -w n1 --torch-env sh -c 'exit $((RANK * 3))'
 done
 # slurmstepd, outside the container, reads what the program wrote inside it.
 with_plugstack n1 "$container $image\n$ours"
-expect_error "^srun: error: torch-env:     a reason of rank 1$" 10 \
+expect_error "^srun: error: torch-env:     a reason of rank 1$" 20 \
   on_login srun -N1 -n2 -w n1 \
   --torch-env sh -c '[ $RANK = 0 ] || { echo "a reason of rank $RANK" >$TORCHELASTIC_ERROR_FILE; exit 3; }'
 
@@ -36,11 +36,11 @@ expect $'0/2 1\n1/2 1' on_login srun -N2 -n2 -w n0,n1 \
   exec '$BUILD_DIR/bin/torchbridge' exec -- sh -c 'echo \$RANK/\$WORLD_SIZE \$LOCAL_WORLD_SIZE'"
 # A RANK that is the same for all tasks is rejected.
 RANK=0 LOCAL_RANK=0 expect_error \
-  "^torchbridge: WORLD_SIZE is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them$" 10 \
+  "^torchbridge: rank 1 on n2: RANK='0' is exported, but slurm started rank 1 of 2 ranks: unset it$" 20 \
   on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec -- true
 # Also where RANK is right for rank 0.
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 expect_error \
-  "^torchbridge: rank 1 on n2: RANK='0' and WORLD_SIZE='2' are exported, but slurm started rank 1 of 2" 10 \
+  "^torchbridge: rank 1 on n2: RANK='0' and WORLD_SIZE='2' are exported, but slurm started rank 1 of 2" 20 \
   on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec -- true
 
 # pyxis sets Slurm's ranks.

@@ -34,12 +34,18 @@ expect_error 'torchbridge: .*did not arrive|torchbridge: .*within 2 s' 30 \
   on_login mpirun -np 1 sleep 20 : -np 2 "$torchbridge" exec --timeout 2 -- true
 expect_error "torchbridge: .*'nan'" 10 on_login "$torchbridge" exec --timeout nan -- true
 
+# The token of agents is not in the environment of programs that are none.
+token=0123456789abcdef0123456789abcdef
+shows='env | grep -c RDZV_TOKEN'
+expect $'0\n0' on_login env TORCHBRIDGE_RDZV_TOKEN=$token srun -N2 -n2 "$torchbridge" exec -- sh -c "$shows; true"
+expect 1 on_login env TORCHBRIDGE_RDZV_TOKEN=$token "$torchbridge" exec -- sh -c "$shows; : torchbridge run"
+
 # The same as the plugin, variable for variable: the values of srun --torch-env.
 names='RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_ADDR|TORCHELASTIC_|TORCH_|OMP_|GLOO_|NCCL_|PET_'
 variables='env | grep -E "^('$names')" | sed -E "s/slurm-[0-9]+/RUN/; s/:[0-9]+$//; /PET_MASTER_PORT/d" |
   sort > "'$work'/$0.$RANK"'
-on_login srun -N2 -n4 --torch-env sh -c "$variables" plugin
-on_login srun -N2 -n4 "$torchbridge" exec -- sh -c "$variables" exec
+on_login srun -N2 -n4 -w n0,n1 --torch-env sh -c "$variables" plugin
+on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sh -c "$variables" exec
 for rank in 0 1 2 3; do
   diff "$work/plugin.$rank" "$work/exec.$rank" || fail "plugin (<) and exec (>) differ on rank $rank"
 done
@@ -95,14 +101,16 @@ expect_usage_error explain -- true
 
 # An error that only one rank sees ends all ranks, and that rank reports it.
 on_node n0 ip link add only0 type bridge
-expect_one_report 'rank 3 on n1: iface=only0: n1 has no interface of that name$' \
+on_node n0 ip addr add 10.99.0.1/24 dev only0
+on_node n0 ip link set only0 up
+expect_one_report 'rank 3 on n1: iface=only0: n1 has no such interface that other nodes can reach; it has eth0$' \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
-expect_one_report 'rank 2 on n1: iface=only0: n1 has no interface of that name$' \
+expect_one_report 'rank 2 on n1: iface=only0: n1 has no such interface that other nodes can reach; it has eth0$' \
   on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3 \
   "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
 on_node n0 ip link del only0
 # Of an error on each node one rank of each reports.
-expect_error '^torchbridge: (rank [12] on n0: )?iface=only0: n0 has no interface of that name$' 30 \
+expect_error '^torchbridge: (rank [12] on n0: )?iface=only0: n0 has no such interface that other nodes can reach' 30 \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
 (($(grep -c '^torchbridge: ' "$work/stderr") <= 2)) || fail "expected one report a node"
 expect_one_report 'addr=iface:only0: n0, the node of rank 0, has no such address' \
@@ -118,8 +126,9 @@ limit=30 on_login salloc -Q -N2 -n4 --ntasks-per-node=2 \
 grep -q '^torchbridge: .*iface=only0: ' "$work/stderr" || fail "no rank reports it: $(cat "$work/stderr")"
 ! grep -E 'lost communication|CANCELLED' "$work/stderr" || fail "mpirun's daemons were ended"
 # A name that only one node does not resolve: that node reports it, and the step ends.
-on_node n1 sed '/n0/d' /etc/hosts >"$work/hosts"
-with_file n1 /etc/hosts "$work/hosts"
-expect_one_report "rank 1 on n1: MASTER_ADDR=n0: .*'n0' does not resolve" \
-  on_login srun -N2 -n2 -w n0,n1 "$torchbridge" exec -- sleep 1000
+{ on_node n0 cat /etc/hosts; echo "$(on_node n0 hostname -I | cut -d' ' -f1) only-here"; } >"$work/hosts"
+with_file n0 /etc/hosts "$work/hosts"
+advice='give the address of that node, as in --torch-env=addr=10.1.0.5 or MASTER_ADDR=10.1.0.5'
+expect_one_report "rank 1 on n1: MASTER_ADDR=only-here: .*'only-here' does not resolve on n1: .*: $advice" \
+  on_login srun -N2 -n2 -w n0,n1 "$torchbridge" exec --torch-env=addr=only-here -- sleep 1000
 as_before

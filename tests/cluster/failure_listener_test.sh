@@ -46,10 +46,11 @@ expect_requests_up_to() {
 expect_requests_up_to 3 on_login srun -N2 -n16 --ntasks-per-node=8 \
   "$torchbridge" exec --torch-env=iface=nosuch -- sleep 1000
 # An error that only one node sees, whose tasks the others would wait for.
-on_node n0 ip link add tb0 type veth peer tb1
+on_node n0 sh -c 'ip link add tb0 type veth peer tb1 && ip address add 10.99.0.1/24 dev tb0 &&
+  ip link set tb0 up && ip link set tb1 up'
 expect_requests 2 REQUEST_CANCEL_JOB_STEP \
   on_login srun -N2 -n16 -w n0,n1 --ntasks-per-node=8 --torch-env=iface=tb0 sleep 1000
-expect_line '^srun: error: torch-env: iface=tb0: n1 has no interface of that name'
+expect_line '^srun: error: torch-env: iface=tb0: n1 has no such interface that other nodes can reach'
 # The components of a heterogeneous job are separate jobs.
 on_login sdiag --reset
 expect_error '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 \

@@ -20,8 +20,8 @@ for tasks in 1 3; do
 done
 next_user_is_served
 
-# The number of nodes was the time over which they spread requests, and srun's address is one that never answers.
-with_plugstack n1 "$hostile SLURM_STEP_NUM_NODES=100000 SLURM_LAUNCH_NODE_IPADDR=10.255.255.1\n$ours"
+# The number of nodes was the time over which they spread requests.
+with_plugstack n1 "$hostile SLURM_STEP_NUM_NODES=100000\n$ours"
 wait_for 30 all_nodes_are_idle
 start=$SECONDS
 expect_error "torch-env: addr=iface:none0: n1, the node of rank 0, has no such address" 20 \
@@ -33,3 +33,22 @@ next_user_is_served
 # A list of nodes that takes much memory to read is read within a limit, and the step has an error.
 with_plugstack n1 "$hostile SLURM_STEP_NODELIST=n[0-999999],m[0-999999]\n$ours"
 expect_error "^srun: error: torch-env: " 20 as_user nobody srun -Q -N1 -n1 -w n1 --torch-env sleep 1000
+
+# The process that looks at the tasks has slurmstepd's memory, which the user's debugger gets neither there nor in a
+# core file: the kernel gives its files in /proc to root. The program's own are the user's.
+with_plugstack n1 "$hostile dumpable\n$ours"
+expect $'nobody\nnobody\nroot' as_user nobody srun -Q -N1 -n2 -w n1 --torch-env sh -c \
+  'stat -c %U /proc/$$/environ; [ $RANK = 1 ] || stat -c %U "/proc/$(pgrep -g 0 -x torch_env)/environ"'
+
+# The user stops each process that slurmstepd forks when tasks have ended: for a task that asks for a requeue, for one
+# that fails, and at the end. (Nine seconds for each were eighteen, and three at the end.)
+with_plugstack n1 "$hostile stop\n$ours"
+wait_for 30 all_nodes_are_idle
+start=$SECONDS
+expect_error "^srun: error: n1: task 0: Exited with exit code 75$" 40 \
+  as_user nobody srun -Q -N1 -n2 -w n1 --torch-env sh -c 'exit $((75 - 74 * SLURM_PROCID))'
+wait_for 40 all_nodes_are_idle
+took=$((SECONDS - start))
+((took >= 8)) || fail "no process of slurmstepd was stopped"
+((took <= 18)) || fail "slurmstepd was held for $took s"
+next_user_is_served

@@ -10,7 +10,7 @@ learns() {  # learns WHO URL LAUNCHER...
     cat "$work/stderr"
     fail "$* with $url"
   }
-  grep -q "3 ranks on 2 nodes, started by $who," "$work/out" || {
+  grep -q "3 ranks on 2 nodes, started by $who, backend" "$work/out" || {
     cat "$work/out"
     fail "$* with $url: not 3 ranks on 2 nodes by $who"
   }
@@ -21,7 +21,7 @@ learns slurm slurm:// on_login srun -N2 -n3
 # RANK of another numbering is ignored.
 learns slurm slurm:// on_login env RANK=7 WORLD_SIZE=9 MASTER_ADDR=192.0.2.1 MASTER_PORT=1 srun -N2 -n3
 # With the plugin its variables are used, because it has bound the port.
-learns environment slurm:// on_login srun -N2 -n3 --torch-env
+learns "slurm with torchrun's variables" slurm:// on_login srun -N2 -n3 --torch-env
 learns slurm pmix:// on_login srun -N2 -n3 --mpi=pmix
 learns openmpi mpi:// "${over_ssh[@]}"
 learns openmpi pmix:// "${over_ssh[@]}"

@@ -15,14 +15,14 @@ expect_one_line_of_ours() {
 # Missing on one node. The program there finds no rank; the other nodes notice it by the check of all nodes.
 with_plugstack n1 ""
 or_missing='\(or is torch_env.so missing in its plugstack.conf\?\)$'
-expect_error "^srun: error: torch-env: no message within 2 s from n1: .* $or_missing" 10 \
+expect_error "^srun: error: torch-env: no message within 2 s from n1: .* $or_missing" 20 \
   on_login srun -N3 -n3 -w n0,n1,n2 --torch-env=check=2 sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
-expect_error "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
+expect_error "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 20 on_login srun -N1 -n1 -w n1 --torch-env \
   /usr/bin/python3 -c 'import os; int(os.environ["RANK"])'
-TORCHBRIDGE_OPTIONS=check=2 expect_error '^srun: error: torch-env: no message within 2 s from n1: ' 10 \
+TORCHBRIDGE_OPTIONS=check=2 expect_error '^srun: error: torch-env: no message within 2 s from n1: ' 20 \
   on_login srun -N3 -n3 -w n0,n1,n2 sh -c "$wait_for_rank_1"
-expect_error '^srun: error: torch-env: no message within 2 s from n1: ' 10 \
+expect_error '^srun: error: torch-env: no message within 2 s from n1: ' 20 \
   on_login srun -N3 -n3 -w n0,n1,n2 --export=NONE --torch-env=check=2 /bin/sh -c "exec /bin/sleep 1000"
 # torchrun does not run as a job of one there, and our own programs name the node and end the step.
 expect "torch_env.so-is-not-loaded-on-this-node" on_login srun -N1 -n1 -w n1 --torch-env sh -c 'echo $PET_NNODES'
@@ -43,7 +43,7 @@ done
 expect none on_login srun -N1 -n1 -w n1 --export=NONE --torch-env /bin/sh -c 'echo ${RANK:-none}'
 # Missing on the node of rank 0: one of the other nodes reports it.
 with_plugstack n0 ""
-expect_error "^srun: error: torch-env: node n[1-3] cannot reach the node of rank 0, n0: .* $or_missing" 10 \
+expect_error "^srun: error: torch-env: node n[1-3] cannot reach the node of rank 0, n0: .* $or_missing" 20 \
   on_login srun -N4 -n4 --torch-env=check=2 sleep 1000
 expect_one_line_of_ours
 
@@ -69,19 +69,20 @@ grep -q '^srun: spank: option "torch-env" provided by both torch_env.so and torc
 
 # Another version on one node, or on the login node.
 with_plugstack n1 "optional $other_version\n"
-both="torch_env.so has protocol version 4 on n1 and '3' in srun: install the same torch_env.so on both"
-expect_error "^srun: error: torch-env: $both$" 10 \
+protocol=$(sed -n 's/^#define TORCH_ENV_PROTOCOL //p' "$SOURCE_DIR/spank_plugin/step_request.cpp")
+both="torch_env.so has protocol version 99 on n1 and '$protocol' in srun: install the same torch_env.so on both"
+expect_error "^srun: error: torch-env: $both$" 20 \
   on_login srun -N3 -n5 --torch-env sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
-expect_error "^srun: error: torch-env: torch_env.so has protocol version 4 on n1 and" 10 \
+expect_error "^srun: error: torch-env: torch_env.so has protocol version 99 on n1 and" 20 \
   on_login srun -N2 -n2 --export=NONE --torch-env /bin/sleep 1000
 as_before
-expect_error "^srun: error: torch-env: torch_env.so has protocol version 3 on n[0-3] and '4' in srun" 10 \
+expect_error "^srun: error: torch-env: torch_env.so has protocol version $protocol on n[0-3] and '99' in srun" 20 \
   from_login_with "optional $other_version\n" srun -N4 -n8 --torch-env sleep 1000
 expect_one_line_of_ours
 # The components of a heterogeneous job are separate jobs: all end.
 with_plugstack n1 "optional $other_version\n"
-expect_error "^srun: error: torch-env: torch_env.so has protocol version 4 on n1 and" 15 \
+expect_error "^srun: error: torch-env: torch_env.so has protocol version 99 on n1 and" 15 \
   on_login srun -N1 -n1 -w n0 --torch-env sleep 1000 : -N1 -n1 -w n1 sleep 1000
 as_before
 
@@ -89,19 +90,19 @@ as_before
 # plugin run as usual.
 for command in "srun -N2 -n2 true" "sbatch --wrap true" "salloc true"; do
   error="TORCHBRIDGE_OPTIONS is set, but torch_env.so in plugstack.conf was built for Slurm 19.05 and"
-  TORCHBRIDGE_OPTIONS=ranks=block expect_error "^${command%% *}: error: torch-env: $error" 10 \
+  TORCHBRIDGE_OPTIONS=ranks=block expect_error "^${command%% *}: error: torch-env: $error" 20 \
     from_login_with "optional $other_release\n" $command
 done
 # Also in steps of a job that got the option while the plugin was right.
 printf 'optional %s\n' "$other_release" >"$work/other.conf"
-expect_error "^srun: error: torch-env: SLURM_SPANK__SLURM_SPANK_OPTION_torch_env_torch_env is set, but" 10 \
+expect_error "^srun: error: torch-env: SLURM_SPANK__SLURM_SPANK_OPTION_torch_env_torch_env is set, but" 20 \
   on_login salloc -Q -N2 -n2 --torch-env \
   unshare --mount sh -c 'mount --bind "$0" "$1"; exec srun true' "$work/other.conf" "$plugstack"
 expect $'/\n/' from_login_with "optional $other_release\n" srun -N2 -n2 sh -c 'echo $RANK/$WORLD_SIZE'
 TORCHBRIDGE_OPTIONS=ranks=block expect "" from_login_with "optional $other_release\n" squeue --noheader
 # Rejected on one node only: a program there finds no rank.
 with_plugstack n1 "optional $other_release\n"
-expect_error "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
+expect_error "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 20 on_login srun -N1 -n1 -w n1 --torch-env \
   /usr/bin/python3 -c 'import os; int(os.environ["RANK"])'
 as_before
 
@@ -110,7 +111,7 @@ as_before
 with_plugstack n1 "optional $plugin ranks=hilbert\n"
 expect $'0/2 n0\n1/2 n1' on_login srun -N2 -n2 -w n0,n1 --torch-env sh -c "$show"
 TORCHBRIDGE_OPTIONS=omp=2 expect_error \
-  "torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block \(on n1\)$" 10 \
+  "torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block \(on n1\)$" 20 \
   from_login_with "" srun -N2 -n4 -w n0,n1 sleep 1000
 expect_one_line_of_ours
 as_before
@@ -118,7 +119,7 @@ as_before
 # On the login node, with a right option: the error names plugstack.conf, not the option.
 for command in "srun -N2 -n2 --torch-env true" "srun --torch-env=port=29511 true" "sbatch --torch-env --wrap true"; do
   expect_error \
-    "^(srun|sbatch): error: torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block$" 10 \
+    "^(srun|sbatch): error: torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block$" 20 \
     from_login_with "optional $plugin ranks=hilbert\n" $command
   ! grep -i invalid "$work/stderr" || fail "Slurm reports the option as invalid"
 done

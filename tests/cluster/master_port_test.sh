@@ -6,12 +6,12 @@ torchbridge="$BUILD_DIR/bin/torchbridge"
 occupy_port_on n0
 
 # The other ranks would wait for rank 0 forever.
-expect_error "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)" 10 \
+expect_error "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)" 20 \
   on_login srun -N2 -n4 -w n0,n1 --torch-env="port=$port" sh -c 'test $RANK = 0 || exec sleep 1000'
-MASTER_PORT=$port expect_error "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)" 10 \
+MASTER_PORT=$port expect_error "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)" 20 \
   on_login srun -N2 -n4 -w n0,n1 --torch-env sh -c 'test $RANK = 0 || exec sleep 1000'
 # Programs that have started are ended, and not reported as the first to fail.
-expect_error "torch-env: MASTER_PORT=$port is already in use on n0" 10 \
+expect_error "torch-env: MASTER_PORT=$port is already in use on n0" 20 \
   on_login srun -Q -N2 -n4 -w n0,n1 --torch-env="port=$port,check=no" sh -c 'exec sleep 1000'
 [[ $(head -n 1 "$work/stderr") == *"already in use"* ]] || fail "the first line is another one"
 ! grep 'first to fail' "$work/stderr" || fail "a rank that Slurm ended is reported as failed"
@@ -40,7 +40,7 @@ done
 
 # Not in use, but a port that needs privileges.
 denied="Permission denied: ports below 1024 need privileges \(on n0\): choose another with port=N"
-expect_error "torch-env: MASTER_PORT=80: .*$denied" 10 \
+expect_error "torch-env: MASTER_PORT=80: .*$denied" 20 \
   on_login runuser -u nobody -- srun -N2 -n2 -w n0,n1 --torch-env=port=80 true
 
 # The same port on another node is free.

@@ -16,6 +16,11 @@ expect "$four" on_login env TORCHELASTIC_ERROR_FILE="$work/error" \
   salloc -Q -N2 -n4 --ntasks-per-node=2 srun -N1 -n1 --torch-env bash -c "$inner --torch-env sh -c '$show'"
 expect "$four" on_login env TORCHELASTIC_ERROR_FILE="$work/error" \
   salloc -Q -N2 -n4 --ntasks-per-node=2 srun -N1 -n1 --torch-env bash -c "$inner $torchbridge exec -- sh -c '$show'"
+# srun inside a worker of torchbridge run.
+for way in "--torch-env" "$torchbridge exec --"; do
+  expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 \
+    "$torchbridge" run --standalone --nproc-per-node 1 bash -c "$inner $way sh -c '$show'"
+done
 # srun inside a rank of mpirun, by way of a script.
 printf '#!/bin/sh\n%s exec -- sh -c '"'%s'"'\ntrue\n' "$torchbridge" "$show" >"$work/by_script"
 chmod +x "$work/by_script"

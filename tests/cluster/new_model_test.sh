@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs the commands of docs/use/new_model.md: install, copy, another model, build, srun, mpirun, sbatch.
+# Runs the commands of docs/use/new_model.md and new_model_options.md: install, copy, another model, build, train.
 source "$(dirname "$0")/case.sh"
 source "$SOURCE_DIR/tests/support/ccache.sh"
 limit=150
-page=$SOURCE_DIR/docs/use/new_model.md
+pages=("$SOURCE_DIR"/docs/use/new_model{,_options}.md)
 grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$BUILD_DIR/CMakeCache.txt" ||
   skip "programs on a build with sanitizers need them too"
 
-# blocks LANGUAGE: the page's blocks of code in it.
-blocks() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" "$page"; }
+# blocks LANGUAGE: the pages' blocks of code in it.
+blocks() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" "${pages[@]}"; }
 
 # As for a user: ~ is a folder of this test, the current folder is the source tree, and srun and sbatch are the
 # cluster's.
@@ -37,7 +37,7 @@ while IFS= read -r command; do
   if [[ $command == *"cmake -B"* ]]; then
     lines=$(cat ./*.cpp ./*.h | wc -l)
     blocks cpp >model.cpp
-    blocks diff | patch --fuzz=0 data.cpp
+    blocks diff | patch --fuzz=0 --strip=0  # data.cpp and main.cpp
   fi
   eval "$command" >"$work/out" 2>&1 </dev/null || { cat "$work/out"; fail "$command"; }
   if [[ $command == srun*"--epochs 22"* ]]; then
@@ -53,4 +53,19 @@ expect_accuracy 0.9 "$HOME/row_reader/runs/mpirun.jsonl"
 own=$(tail -n 1 "$HOME/row_reader/runs/own.jsonl")
 grep -q '"step":20,.*"lr":0.00275009.*"eval_macro_f1":0\.[0-9]' <<<"$own" ||
   fail "no rate of 0.003 / sqrt(1.19), or no metric of its own: $own"
+# A number of its own in each step, and tensors of its own in checkpoints: a run that is killed and resumed has the same
+# as one that is not.
+cd "$HOME/row_reader"
+grep -qE '"step":60,.*"average_distance":[0-9.]+,' runs/ema.jsonl ||
+  fail "no number of its own: $(tail -n 1 runs/ema.jsonl)"
+killed=(build/row_reader --max-steps 60 --checkpoint-dir runs/killed --checkpoint-every 20 --metrics runs/killed.jsonl)
+TORCHBRIDGE_FAIL=step:45 "${killed[@]}" >"$work/out" 2>&1 && fail "nothing killed it"
+"${killed[@]}" >"$work/out" 2>&1 || fail "it does not resume: $(cat "$work/out")"
+grep -q 'resumes from step 40' "$work/out" || fail "it did not resume: $(cat "$work/out")"
+for file in kept model; do
+  cmp "runs/ema/step-00000060/$file.safetensors" "runs/killed/step-00000060/$file.safetensors" ||
+    fail "$file differs after a kill"
+done
+numbers() { sed -E 's/.*"step":([0-9]+),.*"average_distance":([^,}]*).*/\1 \2/' "$1"; }
+diff <(numbers runs/ema.jsonl) <(numbers runs/killed.jsonl) || fail "the numbers of its own differ after a kill"
 ((lines < 300)) || fail "$lines lines of source, expected less than 300"

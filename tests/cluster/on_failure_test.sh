@@ -15,10 +15,20 @@ expect_ended() {
     fail "rank $rank is not named in the line before"
 }
 
-# Rank 0 fails when all have started (check=30), and rank 1 has stopped itself.
+# Rank 0 fails when all have started (check=30), and rank 1 has stopped itself. An ordinary user's step: that user
+# reports, and asks the controller.
 hangs='[ $RANK = 0 ] && exit 1; kill -STOP $$'
-expect_ended 0 40 on_login srun -N2 -n2 --torch-env=check=30 sh -c "$hangs"
+expect_ended 0 40 on_login runuser -u nobody -- env -C / srun -N2 -n2 --torch-env=check=30 sh -c "$hangs"
 grep -q 'still runs 10 s later' "$work/stderr" || fail "another time than the default"
+
+# Rank 1, alone on its node, is stopped or ended by a signal when it starts: the others cannot tell it from a slow one.
+starts='[ $RANK = 1 ] && kill -%s $$; exec sleep infinity'
+expect_ended 1 40 on_login srun -N2 -n2 --torch-env=on_failure=1 sh -c "$(printf "$starts" TERM)"
+expect_error "$ended" 40 \
+  on_login runuser -u nobody -- env -C / srun -N2 -n2 --torch-env=on_failure=1 sh -c "$(printf "$starts" STOP)"
+grep -B1 -E "$ended" "$work/stderr" |
+  grep -qE 'torch-env: rank 1 on n[0-3] has been stopped for 1 s since it started \(process [0-9]+, state T\): ' ||
+  fail "the stopped rank is not named in the line before"
 
 # Steps that are kept, all at once: each has failed before the one that shows how long srun would have waited.
 fails='[ $RANK = 0 ] && exit 1; exec sleep infinity'
@@ -60,7 +70,8 @@ on_login srun -N2 -n4 --torch-env sh -c 'exit $RANK' >"$work/stdout" 2>"$work/st
 
 # Slurm ends the step, and gives its tasks KillWait (10 s here) to save: srun does not end it in the meantime. `saves`
 # takes longer than on_failure.
-saves='trap "(trap \"\" TERM; exec sleep 6); touch '$work'/saved-$NAME; exit 75" TERM; : >'$work'/ready-$NAME-$RANK
+saves='trap "(trap \"\" TERM; exec sleep ${SAVES:-6}); touch '$work'/saved-$NAME; exit 75" TERM
+: >'$work'/ready-$NAME-$RANK
 while :; do sleep 1; done'
 expect_saved() {  # expect_saved NAME RANKS COMMAND...: the command makes Slurm send SIGTERM
   local name=$1 ranks=$2 rank
@@ -72,23 +83,44 @@ expect_saved() {  # expect_saved NAME RANKS COMMAND...: the command makes Slurm 
   [[ -e $work/saved-$name ]] || { cat "$work/stderr"; fail "$name: rank 1 was killed while it saved"; }
   ! grep -E "$ended" "$work/stderr" || fail "$name: srun says that it ends the step"
 }
+login=on_login
 saving() {  # saving NAME RANKS COMMANDS SRUN_ARGUMENTS...: rank 1 saves, the others run the commands
   local name=$1 ranks=$2 others=$3
   shift 3
-  NAME=$name on_login srun -J "$name" -N"$ranks" -n"$ranks" "$@" \
+  NAME=$name $login srun -J "$name" -N"$ranks" -n"$ranks" "$@" \
     sh -c "[ \$RANK = 1 ] || { $others; }; $saves" >"$work/stdout" 2>"$work/stderr" & srun=$!
 }
 ready=": >$work/ready-\$NAME-\$RANK; while :; do sleep 1; done"
 # Rank 0 ends with 1 when it is asked to end: only Slurm's controller knows why.
 saving cancelled 2 "trap 'exit 1' TERM; $ready" --torch-env=on_failure=2
 expect_saved cancelled 2 on_login scancel --name cancelled
-# The signal alone: rank 0 ends by it, and rank 2 fails.
-saving signaled 3 "[ \$RANK = 0 ] || trap 'exit 1' TERM; $ready" --torch-env=on_failure=3
-expect_saved signaled 3 on_login scancel --signal=TERM --name signaled
 # --kill-on-bad-exit.
 saving bad_exit 2 ": >$work/ready-\$NAME-\$RANK; until [ -e $work/fail ]; do sleep 0.1; done; exit 1" \
   -K --torch-env=on_failure=2
 expect_saved bad_exit 2 touch "$work/fail"
+
+# A task asks for a requeue, or was asked to end, and then another one fails: the others get five minutes to save, six
+# seconds with this plugin, for which no task is only starting, whichever node they are on.
+find_plugstack
+printf 'optional %s\n' "$2" >"$work/short.conf"
+for node in n0 n1 n2; do with_file "$node" "$plugstack" "$work/short.conf"; done
+with_short_plugin() { from_login_with "optional $short\n" "$@"; }
+short=$2 login=with_short_plugin
+# The signal alone: rank 0 ends by it, and rank 2 fails.
+SAVES=3 saving signaled 3 "[ \$RANK = 0 ] || trap 'exit 1' TERM; $ready" -w n0,n1,n2 --torch-env=on_failure=1
+expect_saved signaled 3 on_login scancel --signal=TERM --name signaled
+login=on_login
+beside="until [ -s $work/first ] && ! kill -0 \$(cat $work/first) 2>/dev/null; do sleep 0.1; done; exit 1"
+for nodes in n0 n0,n1; do
+  for ends in '3 exit 75' '0 kill -TERM $$'; do
+    rm -f "$work/first"
+    expect_ended "${ends%% *}" 60 with_short_plugin \
+      srun -w "$nodes" -n4 --torch-env=check=30,on_failure=1 \
+      sh -c "case \$RANK in 0) echo \$\$ >$work/first; ${ends#* };; 3) $beside;; *) kill -STOP \$\$;; esac"
+    grep -q 'still runs 6 s later' "$work/stderr" || fail "another time than that of tasks that save"
+  done
+done
+as_before
 
 # KillOnBadExit=1 in slurm.conf, which srun asks the controller for.
 as_site=$CLUSTER_NAME

@@ -4,13 +4,13 @@ source "$(dirname "$0")/case.sh"
 next_job_id() { on_login sbatch --parsable -o /dev/null --wrap true; }
 
 before=$(next_job_id)
-expect_error "torch-env: --torch-env: unknown option 'rank': expected one of ranks" 5 \
+expect_error "torch-env: --torch-env: unknown option 'rank': expected one of ranks" 15 \
   on_login srun --torch-env=rank=block true
-expect_error "torch-env: --torch-env: option 'port=high': expected port=auto" 5 \
+expect_error "torch-env: --torch-env: option 'port=high': expected port=auto" 15 \
   on_login sbatch --torch-env=port=high --wrap true
-TORCHBRIDGE_OPTIONS=gpus=2 expect_error "torch-env: TORCHBRIDGE_OPTIONS: option 'gpus=2': expected gpus=auto" 5 \
+TORCHBRIDGE_OPTIONS=gpus=2 expect_error "torch-env: TORCHBRIDGE_OPTIONS: option 'gpus=2': expected gpus=auto" 15 \
   on_login srun true
-TORCHBRIDGE_OPTIONS=nonsense expect_error "torch-env: TORCHBRIDGE_OPTIONS: unknown option" 5 \
+TORCHBRIDGE_OPTIONS=nonsense expect_error "torch-env: TORCHBRIDGE_OPTIONS: unknown option" 15 \
   on_login sbatch --wrap true
 after=$(next_job_id)
 ((after == before + 1)) || fail "jobs were submitted in spite of wrong options: $before, then $after"
@@ -40,4 +40,5 @@ expect_note_about_base torch-env
 expect "" on_login srun -N2 -n4 -m cyclic "$BUILD_DIR/bin/torchbridge" exec --torch-env=verbose -- true
 expect_note_about_base torchbridge
 
-on_login srun --help | grep -q -- '--torch-env=\[LIST\]' || fail "srun --help does not show the option"
+on_login srun --help >"$work/help"
+grep -q -- '--torch-env=\[LIST\]' "$work/help" || fail "srun --help does not show the option"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Jobs of scripts/train.sbatch, on a cluster of their own, through everything that ends a job early: each resumes by
-# itself, and its losses are those of an undisturbed run.
+# Jobs of trainer_template/train.sbatch, on a cluster of their own, through everything that ends a job early: each
+# resumes by itself, and its losses are those of an undisturbed run.
 CLUSTER_NAME+=-p
 source "$(dirname "$0")/case.sh"
 limit=90
 cd "$work"
-# Other tests compute meanwhile: this one waits for Slurm, for a minute and a half.
+# Other tests compute meanwhile: most of this one waits for Slurm, for a minute and a half.
 trainer=$work/trainer
 printf '#!/bin/sh\nexec nice -n 10 "%s" "$@"\n' "$BUILD_DIR/bin/trainer" >"$trainer"
 chmod +x "$trainer"
@@ -21,7 +21,7 @@ submit() {
   shift
   RUN="$work/$name" TRAINER="${TRAINER-$trainer}" BACKOFF=1 MAX_TRIES="${MAX_TRIES-20}" \
     OPTIONS="--epochs 1000000 --batch-size 16 --checkpoint-every 10 --quiet ${OPTIONS-}" \
-    on_login sbatch --parsable -o "$work/$name.out" "$@" "$SOURCE_DIR/scripts/train.sbatch"
+    on_login sbatch --parsable -o "$work/$name.out" "$@" "$SOURCE_DIR/trainer_template/train.sbatch"
 }
 newest() {
   local marks=("$work/$1"/checkpoints/step-*/DONE)
@@ -56,8 +56,9 @@ expect_undisturbed() {
   on_login scancel "$job"
   wait_for 30 ended "$job"
   last=$(losses "$work/$name/metrics.jsonl" | tail -n 1 | cut -d' ' -f1)
-  on_login srun "$@" --torch-env "$trainer" --epochs 1000000 --batch-size 16 --quiet --max-steps "$last" \
-    --metrics "$work/$name.undisturbed"
+  # Not nice: on a loaded machine it would get no time.
+  on_login srun "$@" --torch-env "$BUILD_DIR/bin/trainer" --epochs 1000000 --batch-size 16 --quiet \
+    --max-steps "$last" --metrics "$work/$name.undisturbed" || fail "$name: the undisturbed run ended with $?"
   diff <(losses "$work/$name.undisturbed") <(losses "$work/$name/metrics.jsonl") >"$work/diff" || {
     head "$work/diff"
     fail "$name: other losses than undisturbed"
@@ -111,7 +112,7 @@ folder=$2/step-00000001
 echo "ends at $SLURM_JOB_END_TIME"
 [[ ! -e $folder ]] || exit 0
 trap 'mkdir -p "$folder"; touch "$folder/DONE"; exit 75' USR1 TERM
-sleep infinity & wait
+while :; do sleep infinity & wait; done  # Slurm's TERM may reach sleep first
 PROGRAM
 printf '#!/bin/sh\nexit 1\n' >"$work/programs/fails"
 chmod +x "$work"/programs/*
@@ -122,7 +123,9 @@ waits=$(LAUNCHER=env TRAINER=$work/programs/waits submit waits "${one_task[@]}" 
 # Ended at its limit, by TERM.
 overdue=$(LAUNCHER=env TRAINER=$work/programs/waits submit overdue "${one_task[@]}" --time=1 --signal=CONT@10)
 fails=$(LAUNCHER=env TRAINER=$work/programs/fails MAX_TRIES=2 submit fails "${one_task[@]}")
-limits=$(OPTIONS='--stop-before-limit 55' submit limits "${one_task[@]}" --time=1 --array=0-1 -o "$work/limits_%a.out")
+# A quarter of a minute, for loaded machines where the start takes more than five seconds.
+limits=$(TRAINER=$BUILD_DIR/bin/trainer OPTIONS='--stop-before-limit 45' \
+  submit limits "${one_task[@]}" --time=1 --array=0-1 -o "$work/limits_%a.out")
 signals=$(submit signals --exclude=n[3-7])
 lost_nodes=$(submit lost_nodes --exclude=n[0-2,7])
 

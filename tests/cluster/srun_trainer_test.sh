@@ -22,3 +22,10 @@ paste -d' ' <(losses "$work/even.jsonl") <(losses "$work/uneven.jsonl") |
     $1 != $3 || d > 0.01 + 0.05 * $2 { print "step " $1 ": " $2 " against " $4; bad = 1 }
     END { exit bad }' ||
   fail "the losses depend on the layout"
+
+# What a rank was given it reads once, from the start of its program to its process group.
+reads='/proc 1, launcher 1'
+expect "SLURM_PROCID 1, RANK 1, $reads"$'\n'"SLURM_PROCID 1, RANK 1, $reads" \
+  on_login srun -N2 -n2 --torch-env "$BUILD_DIR/bin/launch_reads"
+expect "SLURM_PROCID 1, RANK 0, $reads"$'\n'"SLURM_PROCID 1, RANK 0, $reads" \
+  on_login srun -N2 -n2 "$BUILD_DIR/bin/launch_reads"

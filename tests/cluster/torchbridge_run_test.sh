@@ -21,11 +21,45 @@ expect "$(ranks 3)" on_login srun -N1 -n1 "$torchbridge" run --nproc-per-node 3 
 expect_error 'torchbridge: this is one of 2 tasks, and with --nnodes 1 each would run a job of its own' 30 \
   on_login srun -N1 -n2 "$torchbridge" run --nnodes 1 true
 
+for options in '' '--rdzv-backend c10d --rdzv-endpoint n0:29432'; do
+  expect_error 'torchbridge: the launcher started 4 tasks, and --nnodes allows at most 2 agents' 30 \
+    on_login srun -N2 -w n0,n1 --ntasks-per-node=2 "$torchbridge" run --nnodes 2 $options true
+  expect_error 'torchbridge: the launcher started 2 tasks, and --nnodes needs at least 3 agents' 30 \
+    on_login srun -N2 -w n0,n1 --ntasks-per-node=1 "$torchbridge" run --nnodes 3:4 $options true
+done
+
 # srun has the exit code of the worker, and its signal reaches it.
 code=0
 on_login srun -N1 -n1 "$torchbridge" run --nproc-per-node 2 sh -c 'exit 7' 2>"$work/error" || code=$?
 ((code == 7)) || fail "exit code $code: $(cat "$work/error")"
 grep -q 'root cause: rank [01] on n.*: exit code 7' "$work/error" || fail "no root cause: $(cat "$work/error")"
+
+# Slurm signals each process of a step; a worker gets the signal once all the same. A second one would come in 2 s.
+cat >"$work/printer.py" <<'EOF'
+import os, signal, sys
+handled = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+open(f"{sys.argv[1]}/up.{os.environ['RANK']}", "w").close()
+limit = 60
+while got := signal.sigtimedwait(handled, limit):
+    os.write(1, f"{signal.Signals(got.si_signo).name}\n".encode())
+    limit = 2
+sys.exit(75)
+EOF
+for nodes in 1 2; do
+  for name in INT TERM USR1; do
+    on_login srun --job-name="signal-$name" -N$nodes --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 \
+      /usr/bin/python3 "$work/printer.py" "$work" >"$work/printed" 2>"$work/error" & job=$!
+    for ((rank = 0; rank < 2 * nodes; ++rank)); do wait_for 30 test -e "$work/up.$rank"; done
+    on_login scancel --signal="$name" --name="signal-$name"
+    code=0
+    wait "$job" || code=$?
+    ((code == 75)) || fail "$name: exit code $code: $(cat "$work/error")"
+    [[ $(sort <"$work/printed" | uniq -c) == *" $((2 * nodes)) SIG$name" ]] ||
+      fail "$name over $nodes nodes: $(cat "$work/printed")"
+    rm "$work"/up.*
+  done
+done
 
 # Several nodes: one agent each, and one for each rank, which has the ranks that srun alone would give.
 place='$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE'
@@ -54,6 +88,40 @@ expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridg
   --rdzv-backend c10d --rdzv-endpoint n0:29433 --rdzv-id job sh -c "$show"
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 sh -c "exec '$torchbridge' run --nnodes 3 \
   --nproc-per-node 2 --node-rank \$SLURM_NODEID --master-addr n0 --master-port 29434 sh -c '$show'"
+
+# So do --master-addr alone, where each task has the number of its node, and a launcher's tasks as nodes.
+expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nnodes 3 --nproc-per-node 2 \
+  --master-addr n0 --master-port 29435 sh -c "$show"
+expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 \
+  --master-addr n0 --master-port 29438 sh -c "$show"
+# The launcher's order of nodes is that of the options, unless --master-addr is given.
+expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 \
+  --node-rank 3 sh -c "$show"
+(($(grep -c '^torchbridge: --node-rank has no effect without --master-addr' "$work/stderr") == 1)) ||
+  fail "--node-rank without effect: $(cat "$work/stderr")"
+# Endpoints at which no agent, or each for itself, would wait: an error at once.
+on_two_nodes() { on_login srun -N2 -w n0,n1 -n2 "$torchbridge" run --nnodes 2 --nproc-per-node 1 "$@" true; }
+each="is each node's own address, but the tasks are on several nodes"
+expect_error "^torchbridge: --rdzv-endpoint localhost $each" 30 \
+  on_two_nodes --rdzv-backend c10d --rdzv-endpoint localhost:29433
+expect_error "^torchbridge: --master-port with the default 127.0.0.1 of --master-addr $each" 30 \
+  on_two_nodes --master-port 29433
+expect_error "^torchbridge: --local-addr localhost $each" 30 on_two_nodes --local-addr localhost
+PET_MASTER_ADDR=localhost expect_error "^torchbridge: PET_MASTER_ADDR=localhost $each" 30 on_two_nodes
+login=$(on_login srun -N1 printenv SLURM_LAUNCH_NODE_IPADDR)
+expect_error "^torchbridge: --rdzv-endpoint $login is the host where srun runs, and none of the step's nodes" 30 \
+  on_two_nodes --rdzv-backend c10d --rdzv-endpoint "$login"
+expect_error "^torchbridge: n0 is not an address of n1, which is node 0: give all the address of node 0" 30 \
+  on_two_nodes --node-rank 0 --master-addr n0 --master-port 29437
+expect_error "^torchbridge: n0 is an address of n0, which is node 1, not node 0: give all the address of node 0" 30 \
+  on_two_nodes --node-rank 1 --master-addr n0 --master-port 29437
+for options in "--master-addr nosuchhost" "--rdzv-backend c10d --rdzv-endpoint nosuchhost:29433"; do
+  expect_error "^torchbridge: --[a-z-]+ nosuchhost: host name 'nosuchhost' does not resolve on n0" 30 \
+    on_two_nodes $options
+done
+# A node outside of the step may have an agent, or be another name of one inside: the line after 10 s names it.
+expect_error "^torchbridge: waiting .*; --rdzv-endpoint n3 is none of the step's nodes by their names, n0 and" 30 \
+  on_two_nodes --rdzv-backend c10d --rdzv-endpoint n3:29433 --rdzv-conf join_timeout=11
 
 # A failure on one node ends all at once, with one summary.
 code=0
@@ -100,6 +168,9 @@ jobs=()
 by_hand n0 unshare --mount sh -c 'mount --bind "$0" /etc/hosts; exec "$@"' "$work/hosts" & jobs+=($!)
 n0_has_joined() { on_node n1 "$torchbridge" status n0:29436 2>/dev/null | grep -q '^n0 .* waiting '; }
 wait_for 30 n0_has_joined  # the first to join has rank 0
+grep -q 'no token: whoever reaches an address of n0 port 29436 can join it, because its id is the default' \
+  "$work/error.n0" ||
+  fail "who can join is not said: $(cat "$work/error.n0")"
 by_hand n1 & jobs+=($!)
 by_hand n2 & jobs+=($!)
 wait_for 30 test -s "$work/ranks/2.of.3"
@@ -150,15 +221,18 @@ rm -f "$work/go"
 chmod 755 "$work"
 cp "$SOURCE_DIR/tests/programs/agent_stranger.py" "$work/stranger.py"
 chmod 644 "$work/stranger.py"
-TORCHBRIDGE_RDZV_TOKEN=$secret on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 1 \
-  --rdzv-backend c10d --rdzv-endpoint n0:29437 --rdzv-id night \
-  sh -c "touch $work/ranks/\$RANK.waits; while [ ! -e $work/go ]; do sleep 0.05; done; touch $work/ranks/\$RANK.done" \
-  2>"$work/error" & job=$!
+chown daemon "$work/ranks"
+as_user=(runuser -u daemon -- env -C /)
+TORCHBRIDGE_RDZV_TOKEN=$secret on_login "${as_user[@]}" srun -N3 -w n0,n1,n2 --ntasks-per-node=1 \
+  "$torchbridge" run --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint n0:29437 --rdzv-id night \
+  sh -c "touch $work/ranks/\$RANK.waits; while [ ! -e $work/go ]; do sleep 0.05; done
+    touch $work/ranks/\$RANK.done" 2>"$work/error" & job=$!
 wait_for 30 test -e "$work/ranks/2.waits"
 on_node n3 runuser -u nobody -- /usr/bin/python3 "$work/stranger.py" n0:29437 night 3,3,3,0 status join line ||
   fail "the stranger found something"
-! on_node n3 "$torchbridge" status --rdzv-id night n0:29437 || fail "status without the token is answered"
-TORCHBRIDGE_RDZV_TOKEN=$secret on_node n3 "$torchbridge" status n0:29437 >"$work/status"
+! on_node n3 "${as_user[@]}" "$torchbridge" status --rdzv-id night n0:29437 ||
+  fail "status without the token is answered"
+TORCHBRIDGE_RDZV_TOKEN=$secret on_node n3 "${as_user[@]}" "$torchbridge" status n0:29437 >"$work/status"
 (($(grep -c ' running ' "$work/status") == 3)) || fail "status: $(cat "$work/status")"
 touch "$work/go"
 wait "$job" || fail "exit code $?: $(cat "$work/error")"

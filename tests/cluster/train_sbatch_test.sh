@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# scripts/train.sbatch with failing requests to Slurm, signals at bad times and bad input. Slurm's commands are stubs,
-# and the program ends as the case determines; cluster.preemption uses the real ones.
+# trainer_template/train.sbatch with failing requests to Slurm, signals at bad times and bad input. Slurm's commands are
+# stubs, and the program ends as the case determines; cluster.preemption uses the real ones.
 # Usage: train_sbatch_test.sh [CASE...]
 set -euo pipefail
 : "${SOURCE_DIR:?run through ctest}"
-script=$SOURCE_DIR/scripts/train.sbatch
+script=$SOURCE_DIR/trainer_template/train.sbatch
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset "${!SLURM_@}" "${!SQUEUE_@}"

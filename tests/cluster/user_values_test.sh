@@ -8,20 +8,22 @@ OMP_NUM_THREADS=7 ROLE_NAME=mine MASTER_PORT=29513 expect $'0 7 mine 29513\n1 7 
 OMP_NUM_THREADS=7 ROLE_NAME=mine RANK=5 expect $'0 1 default\n1 1 default' \
   on_login srun -N1 -n2 --torch-env=override=yes sh -c 'echo $RANK $OMP_NUM_THREADS $ROLE_NAME'
 RANK=0 expect_error \
-  "torch-env: RANK='0' is exported, but this task's value is '1': unset it, or give override=yes" 10 \
+  "torch-env: RANK='0' is exported, but this task's value is '1': unset it, or give override=yes" 20 \
   on_login srun -N2 -n2 --torch-env true
-WORLD_SIZE=3 expect_error "torch-env: WORLD_SIZE='3' is exported, but this task's value is '2'" 10 \
+expect $'0/2 0\n1/2 0' on_login srun -N2 -n2 --export=ALL,RANK=0,WORLD_SIZE=3,LOCAL_RANK=1 --torch-env \
+  sh -c 'echo $RANK/$WORLD_SIZE $LOCAL_RANK'
+WORLD_SIZE=3 expect_error "torch-env: WORLD_SIZE='3' is exported, but this task's value is '2'" 20 \
   on_login srun -N2 -n2 --torch-env true
-MASTER_PORT=high expect_error "torch-env: MASTER_PORT='high': expected an integer from 1 to 65535" 10 \
+MASTER_PORT=high expect_error "torch-env: MASTER_PORT='high': expected an integer from 1 to 65535" 20 \
   on_login srun -N2 -n2 --torch-env true
 # No node resolves the name: the first one to notice it reports it.
-MASTER_ADDR=nohost.invalid expect_error "torch-env: .*'nohost.invalid' does not resolve on n[0-3]" 10 \
+MASTER_ADDR=nohost.invalid expect_error "torch-env: .*'nohost.invalid' does not resolve on n[0-3]" 20 \
   on_login srun -N4 -n4 --torch-env sleep 1000
 (($(grep -c torch-env: "$work/stderr") == 1)) || fail "expected one line"
 
 # Each node would connect to itself.
 MASTER_ADDR=localhost expect_error \
-  "torch-env: MASTER_ADDR='localhost' is exported, which is each node's own address, but the ranks are on 2 nodes" 10 \
+  "torch-env: MASTER_ADDR='localhost' is exported, which is each node's own address, but the ranks are on 2 nodes" 20 \
   on_login srun -N2 -n2 --torch-env sleep 1000
 MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 expect_error \
   "torchbridge: MASTER_ADDR='127.0.0.1' is exported, which is each node's own address" 20 \
@@ -45,14 +47,14 @@ MASTER_ADDR=192.0.2.1 MASTER_PORT=29513 expect_one_report \
 MASTER_ADDR=nohost.invalid expect_error "^torchbridge: .*'nohost.invalid' does not resolve on n0" 30 \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
 MASTER_ADDR=$'h\n' MASTER_PORT=29513 expect_error \
-  "torchbridge: .*MASTER_ADDR='h.x0a': expected a host name or an address" 10 \
+  "torchbridge: .*MASTER_ADDR='h.x0a': expected a host name or an address" 20 \
   on_login srun -N2 -n2 "$torchbridge" exec --timeout 2 -- true
 
 # Impossible values: one printable line of bounded length names the variable, and no program starts.
 expect_rejected_value() {  # expect_rejected_value NAME COMMAND...
   local name=$1
   shift
-  expect_error "torch-env: ([A-Za-z_-]+: )?(unknown )?(option )?'?${name}" 10 "$@" >/dev/null
+  expect_error "torch-env: ([A-Za-z_-]+: )?(unknown )?(option )?'?${name}" 20 "$@" >/dev/null
   ! grep -a started "$work/stdout" || fail "$name: the program was started"
   (($(grep -ac torch-env: "$work/stderr") == 1)) || fail "$name: expected one line"
   ! LC_ALL=C grep -a torch-env: "$work/stderr" | grep -qP '[^\x20-\x7e]|.{600}' ||

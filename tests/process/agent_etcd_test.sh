@@ -16,7 +16,7 @@ eventually() {
   local deadline=$((SECONDS + 30))
   until "$@"; do ((SECONDS < deadline)) || fail "not within 30 s: $*"; read -rt 0.02 <> <(:) || true; done
 }
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+free_port() { python3 "$(dirname "$0")/../support/free_port.py"; }
 port=$(free_port)
 is_up() { curl -sk --max-time 2 "$1/health" | grep -q true; }
 

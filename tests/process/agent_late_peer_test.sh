@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A rank that uses the store after rank 0's program has ended: works with `import torchbridge`, and fails without, as
-# docs/use/run.md says. Usage: agent_late_peer_test.sh TORCHBRIDGE PYTHON PACKAGE_FOLDER SCRIPT
+# docs/use/run_options.md says. Usage: agent_late_peer_test.sh TORCHBRIDGE PYTHON PACKAGE_FOLDER SCRIPT
 set -euo pipefail
 torchbridge=$1 python=$2 packages=$3 script=$4
 folder=$(mktemp -d)

@@ -3,9 +3,10 @@
 # without one, what no agent sends changes nothing. agent_strangers_test.sh TORCHBRIDGE STRANGER
 set -euo pipefail
 torchbridge=$1 stranger=$2
-((EUID == 0)) || { echo "SKIPPED: a second user needs root"; exit 77; }
+"$(dirname "$0")/../support/other_users_can_run" "$torchbridge"
 work=$(mktemp -d)
 chmod 755 "$work"
+chown daemon "$work"
 trap '[[ -z ${agents[*]:-} ]] || kill "${agents[@]}" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 fail() { printf 'FAILED: %s\n' "$*" >&2; tail -n 50 "$work"/*.err >&2; exit 1; }
 # eventually COMMAND...: within 30 s.
@@ -13,11 +14,10 @@ eventually() {
   local deadline=$((SECONDS + 30))
   until "$@"; do ((SECONDS < deadline)) || fail "not within 30 s: $*"; read -rt 0.02 <> <(:) || true; done
 }
-free_port() {
-  /usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
-}
+free_port() { /usr/bin/python3 "$(dirname "$0")/../support/free_port.py"; }
 cp "$stranger" "$work/stranger.py"
 chmod 644 "$work/stranger.py"
+as_user() { env -C / setpriv --reuid daemon --regid daemon --clear-groups -- "$@"; }
 as_stranger() { runuser -u nobody -- /usr/bin/python3 "$work/stranger.py" "127.0.0.1:$port" night "$@"; }
 
 # agent NUMBER NODES OPTIONS...: each worker shows its rank, and waits for $work/go.
@@ -25,8 +25,9 @@ agents=()
 agent() {
   local number=$1 nodes=$2
   shift 2
-  F=$work "$torchbridge" run --nnodes "$nodes" --rdzv-id night --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" \
-    --rdzv-conf last_call_timeout=1 --json-summary "$work/summary$number.json" "$@" sh -c \
+  F=$work as_user "$torchbridge" run --nnodes "$nodes" --rdzv-id night --rdzv-backend c10d \
+    --rdzv-endpoint "127.0.0.1:$port" --rdzv-conf last_call_timeout=1 --json-summary "$work/summary$number.json" "$@" \
+    sh -c \
     'touch $F/$RANK.of.$WORLD_SIZE; tr "\0" "\n" </proc/$$/environ >$F/environment; while [ ! -e $F/go ]; do sleep 0.02
     done; touch $F/done.$RANK' >"$work/$number.out" 2>"$work/$number.err" &
   agents[number]=$!
@@ -55,6 +56,7 @@ is_clean() {
 # With a token: by a file in one agent, by the variable in the others.
 token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 (umask 077 && echo "$token" >"$work/token")
+chown daemon "$work/token"
 port=$(free_port)
 TORCHBRIDGE_RDZV_TOKEN=$token agent 0 3
 eventually is_listening
@@ -79,14 +81,14 @@ as_stranger 3,3,3,0 status join line || fail "the stranger found something while
 victim=$(free_port)
 as_stranger 3,3,3,0 replay "$victim" >"$work/replay.out" 2>"$work/replay.err" & replay=$!
 eventually grep -q listens "$work/replay.out"
-! TORCHBRIDGE_RDZV_TOKEN=$token timeout 20 "$torchbridge" status "127.0.0.1:$victim" >"$work/victim.out" 2>&1 ||
+! TORCHBRIDGE_RDZV_TOKEN=$token as_user timeout 20 "$torchbridge" status "127.0.0.1:$victim" >"$work/victim.out" 2>&1 ||
   fail "torchbridge status believes the stranger: $(cat "$work/victim.out")"
 wait "$replay" || fail "replay: $(cat "$work/replay.out" "$work/replay.err")"
 grep -q 'has the proof of a status' "$work/replay.out" || fail "nothing was replayed: $(cat "$work/replay.out")"
 (($(peak) < before + 20000)) || fail "the coordinator used $(peak) kB, and $before kB before"
 # The user's own question is answered, and the token is seen nowhere.
-TORCHBRIDGE_RDZV_TOKEN=$token "$torchbridge" status "127.0.0.1:$port" >"$work/status.out"
-TORCHBRIDGE_RDZV_TOKEN=$token "$torchbridge" status --json "127.0.0.1:$port" >>"$work/status.out"
+TORCHBRIDGE_RDZV_TOKEN=$token as_user "$torchbridge" status "127.0.0.1:$port" >"$work/status.out"
+TORCHBRIDGE_RDZV_TOKEN=$token as_user "$torchbridge" status --json "127.0.0.1:$port" >>"$work/status.out"
 (($(grep -c ' running ' "$work/status.out") == 3)) || fail "status: $(cat "$work/status.out")"
 cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' >"$work/processes.out" || true
 touch "$work/go"

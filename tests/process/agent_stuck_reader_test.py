@@ -15,6 +15,10 @@ import sys
 import tempfile
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from free_port import free_port  # noqa: E402
+
 TORCHBRIDGE = sys.argv[1]
 GRACE, MARGIN = 2, 8  # seconds; the latter for a machine that has much to do
 ENDLESS = "while :; do echo 0123456789012345678901234567890123456789; done"
@@ -113,9 +117,7 @@ if os.geteuid() == 0:  # such a pipe cannot be opened a second time, to be writt
         run.ends(128 + signal.SIGTERM)
 
 # Over two nodes, of the agent that coordinates.
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    nodes = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free.getsockname()[1]}"]
+nodes = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
 other = subprocess.Popen([TORCHBRIDGE, "run", *nodes, "--rdzv-conf", "is_host=false", "--grace", str(GRACE), "sleep",
                           "600"], stderr=subprocess.DEVNULL)
 run = Run("SIGTERM over two nodes", ENDLESS, *nodes)

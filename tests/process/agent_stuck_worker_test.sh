@@ -52,6 +52,15 @@ check "it goes on" test "$code" = 137
 check "the stuck worker is not named" grep -q 'rank 0 on .*: pid [0-9]* does not end after SIGKILL' "$folder/error"
 check "its health is checked again" test "$(grep -c 'rank 0 on .*: its health check failed' "$folder/error")" = 1
 
+# One whose time in this state is limited: it needs no health check, and no SIGTERM comes first.
+code=0
+TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0.5 timeout 60 "$torchbridge" run --nproc-per-node 2 --max-restarts 3 \
+  --grace 0.5 sh -c '[ $RANK = 1 ] || exec touch '"$folder"'/disk/fourth; exec sleep 600' 2>"$folder/error" || code=$?
+check "it goes on" test "$code" = 137
+check "the worker is not named" \
+  grep -q 'rank 0 on .*: in uninterruptible sleep for 0.5 s (--uninterruptible-timeout): killed' "$folder/error"
+check "the stuck worker is not named" grep -q 'rank 0 on .*: pid [0-9]* does not end after SIGKILL' "$folder/error"
+
 # A health check that is stuck itself.
 code=0
 timeout 60 "$torchbridge" run --grace 0.5 --health-check 'exec touch '"$folder"'/disk/third' \

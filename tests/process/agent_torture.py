@@ -3,8 +3,10 @@
 
     tests/process/agent_torture.py --build build --kills 200              # workers are the trainer
     tests/process/agent_torture.py --build build --kills 200 --python     # workers are a Python script
+    tests/process/agent_torture.py --build build --kills 200 --python --preload    # and forks of an interpreter
 
-A killed agent is started again with the same command. After the given number of kills the run goes on to its end.
+A killed agent is started again with the same command; the interpreter of --preload is killed too. After the given
+number of kills the run goes on to its end.
 Checked: exit code 0; losses, for Python the parameters too, bit-equal to the undisturbed run; restarts used = workers
 killed; no run takes longer than its limit; no process of it is left.
 """
@@ -14,6 +16,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +26,7 @@ import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 POLL = 0.002
+KINDS = ("worker", "guardian", "agent", "interpreter")
 LIMIT = 120  # seconds from one kill to the workers of the next attempt, or to the end
 
 
@@ -56,6 +60,15 @@ def with_marker(marker):
     return [pid for pid in found if stat_of(pid)[0] not in "ZX"]
 
 
+def is_interpreter(pid):
+    """That of --preload is the one child of an agent that blocks SIGTERM."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return int(re.search(r"SigBlk:\s*(\w+)", status)[1], 16) >> (signal.SIGTERM - 1) & 1 == 1
+
+
 def kill_running(pid):
     """False where it had ended, and not yet left the table of processes: what is stopped first has not."""
     deadline = time.monotonic() + LIMIT
@@ -80,19 +93,22 @@ class Run:
         self.marker = f"TORTURE_{uuid.uuid4().hex}"
         self.summary = self.folder / "summary.json"
         self.errors = (self.folder / "errors").open("w+")
-        program = [options.python, ROOT / "tests/programs/agent_worker.py", self.folder, options.steps]
+        program = [ROOT / "tests/programs/agent_worker.py", self.folder, options.steps]
+        self.variables = {self.marker: "1", "OMP_NUM_THREADS": "1", "PYTHON_EXEC": options.python or ""}
         if not options.python:
             program = [options.build / "bin/trainer", "--quiet", "--model", "mlp:100", "--epochs", 100,
                        "--max-steps", options.steps, "--checkpoint-dir", self.folder / "runs",
                        "--checkpoint-every", 5, "--metrics", self.folder / "curve.jsonl",
                        "--heartbeat-timeout", 2, "--timeout", 20]
         self.command = [str(word) for word in [
-            options.build / "bin/torchbridge", "run", "--nproc-per-node", 2, "--max-restarts", restarts, "--grace", 5,
+            options.build / "bin/torchbridge", "run", *(["--preload", "torch"] if options.preload else []),
+            "--nproc-per-node", 2, "--max-restarts", restarts, "--grace", 5,
             "--rdzv-id", "torture", "--log-dir", self.folder / "logs", "--json-summary", self.summary, *program]]
+        self.interpreter = None
         self.start()
 
     def start(self):
-        self.guardian = subprocess.Popen(self.command, env=os.environ | {self.marker: "1", "OMP_NUM_THREADS": "1"},
+        self.guardian = subprocess.Popen(self.command, env=os.environ | self.variables,
                                          stdout=subprocess.DEVNULL, stderr=self.errors)
 
     def fail(self, why):
@@ -103,6 +119,8 @@ class Run:
         """The two processes of the present attempt, and their agent; nothing while it is not complete."""
         for agent in children_of(self.guardian.pid):
             workers = children_of(agent)
+            self.interpreter = next(filter(is_interpreter, workers), None)
+            workers = [worker for worker in workers if worker != self.interpreter]
             if len(workers) == 2:
                 return agent, workers
         return None
@@ -144,8 +162,8 @@ class Run:
 
 
 def torture(run, kills, longest):
-    """Kills, each after a random part of `longest` seconds; returns how many workers and how many agents."""
-    killed = {"worker": 0, "guardian": 0, "agent": 0}
+    """Kills, each after a random part of `longest` seconds; returns how many of each."""
+    killed = dict.fromkeys(KINDS, 0)
     last = []
     while True:
         found = run.wait_for_workers(last)
@@ -153,8 +171,9 @@ def torture(run, kills, longest):
             break
         time.sleep(random.uniform(0, longest))
         agent, workers = found
-        what = random.choices(list(killed), weights=(8, 1, 1))[0]
-        target = {"worker": random.choice(workers), "guardian": run.guardian.pid, "agent": agent}[what]
+        what = random.choices(KINDS, weights=(8, 1, 1, 4 if run.interpreter else 0))[0]
+        target = {"worker": random.choice(workers), "guardian": run.guardian.pid, "agent": agent,
+                  "interpreter": run.interpreter}[what]
         if stat_of(target)[0] in "ZX" or any(stat_of(worker)[0] in "ZX" for worker in workers):
             break  # the run is about to end
         if what != "worker":
@@ -162,8 +181,8 @@ def torture(run, kills, longest):
         elif not kill_running(target):
             break
         killed[what] += 1
-        last = workers
-        if what != "worker":
+        last = [] if what == "interpreter" else workers
+        if what in ("agent", "guardian"):
             run.guardian.wait(LIMIT)
             run.start()
     return killed
@@ -174,6 +193,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--python", nargs="?", const=str(ROOT / ".venv/bin/python"))
+    parser.add_argument("--preload", action="store_true")
     parser.add_argument("--steps", type=int, help="of a training (default: 400, with --python 3000)")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
@@ -181,12 +201,13 @@ def main():
     options.steps = options.steps or (3000 if options.python else 400)
     random.seed(options.seed)
     print(f"agent_torture: seed {options.seed}", flush=True)
-    total = {"worker": 0, "guardian": 0, "agent": 0}
+    total = dict.fromkeys(KINDS, 0)
     runs = 0
     with tempfile.TemporaryDirectory(prefix="torchbridge-torture-") as name:
         folder = pathlib.Path(name)
-        begin = time.monotonic()
         undisturbed = Run(options, folder, "undisturbed", 0)
+        undisturbed.wait_for_workers([])
+        begin = time.monotonic()  # with --preload the imports come before the workers
         undisturbed.wait()
         longest = time.monotonic() - begin
         expected = undisturbed.result()
@@ -196,14 +217,17 @@ def main():
             killed = torture(run, min(10, options.kills - sum(total.values())), longest)
             run.wait()
             run.check_nothing_is_left()
+            if "--preload has no effect" in (run.folder / "errors").read_text():
+                run.fail("a worker was not forked")
             if run.result() != expected:
                 run.fail("the result differs from the undisturbed run's")
             if run.restarts() != killed["worker"]:
                 run.fail(f"{run.restarts()} restarts for {killed['worker']} killed workers")
             for kind, count in killed.items():
                 total[kind] += count
-    print(f"agent_torture: {runs} runs, killed: {total['worker']} workers, {total['guardian']} guardians, "
-          f"{total['agent']} agents; all ended with the undisturbed result of {len(expected)} values")
+    counts = ", ".join(f"{count} {kind}s" for kind, count in total.items())
+    print(f"agent_torture: {runs} runs, killed: {counts}; "
+          f"all ended with the undisturbed result of {len(expected)} values")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,10 @@ class Ckpt : public ::testing::Test {
   void expect_error(const Words& words, const std::string& expected) {
     Words command = {CKPT_PROGRAM};
     command.insert(command.end(), words.begin(), words.end());
-    Process process(command, {}, folder_ / ("output-" + std::to_string(calls_++)));  // Process appends to its files
-    EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 1) << words[0];
+    // Process appends to its files.
+    Process process(command, {}, folder_ / ("output-" + std::to_string(calls_++)));
+    EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 1)
+        << words[0];
     EXPECT_TRUE(contains(process.out() + process.error(), expected));
     EXPECT_EQ(lines_in(process.out() + process.error()), 1) << process.out() << process.error();
   }
@@ -33,8 +35,11 @@ TEST_F(Ckpt, ListRejectsOtherPaths) {
   const std::map<std::string, std::string> kCases = {
       {folder_ / "none", "none: cannot list checkpoints: No such file or directory"},
       {step + "/DONE", "DONE: cannot list checkpoints: Not a directory"},
-      {folder_ / "empty", "empty contains no complete checkpoint (a folder such as step-00000001 with a file DONE)"},
-      {step, "step-00000003 is a single checkpoint: give its parent folder, or use torchbridge-ckpt show"},
+      {folder_ / "empty",
+       "empty contains no complete checkpoint (a folder such as step-00000001 with a file DONE)"},
+      {step,
+       "step-00000003 is a single checkpoint: give its parent folder, or use torchbridge-ckpt "
+       "show"},
       {step + "/", "is a single checkpoint: give its parent folder"},
       {folder_ / "runs/latest", "latest is a single checkpoint: give its parent folder"},
   };
@@ -50,18 +55,39 @@ TEST_F(Ckpt, ListShowsRenamedFolders) {
   EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 1)
       << "there is no checkpoint beside it";
   EXPECT_EQ(process.out(),
-            "step-00000003.aside  renamed by a later run, 2.0 kB: remove it with rm -r if you do not need it\n");
+            "step-00000003.aside  renamed by a later run, 2.0 kB: remove it with rm -r if you do "
+            "not need it\n");
 }
 
 // Nothing writes to the pipe: opening it must not block.
 TEST_F(Ckpt, RejectsAPipe) {
-  for (const std::string name : {"pipe", "pipe.pt"}) {
-    const std::string pipe = folder_ / name, expected = name + ": is not a regular file";
-    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-    expect_error({"verify", pipe}, expected);
-    expect_error({"show", pipe}, expected);
-    expect_error({"convert", pipe, folder_ / "new.safetensors"}, expected);
-  }
+  const std::string pipe = folder_ / "pipe", expected = "pipe: is not a regular file";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  expect_error({"verify", pipe}, expected);
+  expect_error({"show", pipe}, expected);
+}
+
+std::string safetensors_file(const std::string& header, std::size_t data_bytes) {
+  std::string length(8, '\0');
+  for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
+  return length + header + std::string(data_bytes, 'x');
+}
+
+TEST_F(Ckpt, ShowsAndVerifiesEveryTypeOfSafetensors) {
+  folder_.write("a.safetensors",
+                safetensors_file(R"({"a":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]},)"
+                                 R"("b":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[3,5]},)"
+                                 R"("c":{"dtype":"C64","shape":[1],"data_offsets":[5,13]},)"
+                                 R"("d":{"dtype":"C128","shape":[1],"data_offsets":[13,29]}})",
+                                 29));
+  Process show({CKPT_PROGRAM, "show", folder_ / "a.safetensors"}, {}, folder_ / "shown");
+  EXPECT_EQ(show.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 0)
+      << show.error();
+  EXPECT_EQ(show.out(), "a  F4 [2, 3]\nb  F8_E4M3 [2]\nc  C64 [1]\nd  C128 [1]\n");
+  Process verify({CKPT_PROGRAM, "verify", folder_ / "a.safetensors"}, {}, folder_ / "verified");
+  EXPECT_EQ(verify.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 0)
+      << verify.out();
+  EXPECT_TRUE(contains(verify.out(), "4 tensors, format valid"));
 }
 
 }  // namespace

@@ -36,18 +36,25 @@ std::string difference(const Words& ours, const Words& pythons) {
   for (std::size_t i = 0; i < std::max(ours.size(), pythons.size()); ++i) {
     const std::string own = i < ours.size() ? ours[i] : "(nothing)",
                       other = i < pythons.size() ? pythons[i] : "(nothing)";
-    if (own != other) return "line " + std::to_string(i + 1) + ": ours " + own + ", Python's " + other;
+    if (own != other)
+      return "line " + std::to_string(i + 1) + ": ours " + own + ", Python's " + other;
   }
   return {};
 }
 
-// Some world sizes of a case are for TORCHBRIDGE_COMPLETE=1 only, to keep the tests short.
+// Without the cases for a newer libtorch. Some world sizes of a case are for TORCHBRIDGE_COMPLETE=1
+// only, to keep the tests short.
 nlohmann::json read_table(const std::string& path) {
-  nlohmann::json table = nlohmann::json::parse(std::ifstream(path));
-  if (!getenv("TORCHBRIDGE_COMPLETE")) return table;
+  nlohmann::json table = nlohmann::json::parse(std::ifstream(path)), kept = nlohmann::json::array();
   for (auto& c : table.at("cases")) {
-    for (int world_size : c.value("complete", std::vector<int>())) c["worlds"].push_back(world_size);
+    if (c.value("since", 0) > LIBTORCH_MINOR_VERSION) continue;
+    if (getenv("TORCHBRIDGE_COMPLETE")) {
+      for (int world_size : c.value("complete", std::vector<int>()))
+        c["worlds"].push_back(world_size);
+    }
+    kept.push_back(std::move(c));
   }
+  table["cases"] = std::move(kept);
   return table;
 }
 
@@ -64,19 +71,24 @@ void expect_pythons_bits(const std::string& table_name) {
   TemporaryFolder folder, output;
   folder.write("table.json", table.dump());
   const std::string file = folder / "table.json", path = folder.path();
-  Process reference({python(), "-W", "ignore", SOURCE_DIR "/tests/reference/ddp_cases.py", file, path}, {},
-                    output / "python");
-  ASSERT_EQ(reference.wait(std::chrono::steady_clock::now() + std::chrono::minutes(4)), 0) << reference.error();
+  Process reference(
+      {python(), "-W", "ignore", SOURCE_DIR "/tests/reference/ddp_cases.py", file, path}, {},
+      output / "python");
+  ASSERT_EQ(reference.wait(std::chrono::steady_clock::now() + std::chrono::minutes(4)), 0)
+      << reference.error();
   for (int world_size : worlds_of(table)) {
     Ranks ranks(world_size, {DDP_CASES, file, path});
-    ASSERT_EQ(ranks.wait(std::chrono::minutes(2)), std::vector<int>(world_size, 0)) << ranks.errors();
+    ASSERT_EQ(ranks.wait(std::chrono::minutes(2)), std::vector<int>(world_size, 0))
+        << ranks.errors();
     for (int rank = 0; rank < world_size; ++rank) {
-      const auto expected = by_case(contents(folder / (std::to_string(world_size) + "." + std::to_string(rank))));
+      const auto expected =
+          by_case(contents(folder / (std::to_string(world_size) + "." + std::to_string(rank))));
       auto ours = by_case(ranks.out(rank));
       EXPECT_GT(expected.size(), 0u);
       for (const auto& [name, lines] : expected) {
         EXPECT_GT(lines.size(), 5u) << name;
-        EXPECT_EQ(difference(ours[name], lines), "") << name << ", rank " << rank << " of " << world_size;
+        EXPECT_EQ(difference(ours[name], lines), "")
+            << name << ", rank " << rank << " of " << world_size;
       }
     }
   }
@@ -99,7 +111,8 @@ TEST(SyncBatchNorm, EqualsBatchNormOverTheBatchesOfAllRanks) {
     const int world_size = static_cast<int>(std::count(sizes, sizes + strlen(sizes), ',')) + 1;
     Ranks ranks(world_size, {SYNC_BATCH_NORM_CASES, sizes});
     EXPECT_EQ(ranks.wait(), std::vector<int>(world_size, 0)) << ranks.errors();
-    for (int rank = 0; rank < world_size; ++rank) EXPECT_EQ(lines_in(ranks.out(rank)), 10) << ranks.out(rank);
+    for (int rank = 0; rank < world_size; ++rank)
+      EXPECT_EQ(lines_in(ranks.out(rank)), 10) << ranks.out(rank);
   }
 }
 
@@ -107,7 +120,8 @@ TEST(Ddp, NamesTheParameterThatDiffersBetweenRanks) {
   Ranks ranks(3, {SYNC_BATCH_NORM_CASES, "other shape on rank 1"});
   EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 1, 1}));
   EXPECT_EQ(ranks.errors().find("sync_batch_norm_cases: rank "), 0u) << ranks.errors();
-  EXPECT_TRUE(contains(ranks.errors(), "parameter 'weight' is Float [3, 2] on rank 0, but Float [4, 2] on rank 1"));
+  EXPECT_TRUE(contains(ranks.errors(),
+                       "parameter 'weight' is Float [3, 2] on rank 0, but Float [4, 2] on rank 1"));
   EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
 }
 

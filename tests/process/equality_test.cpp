@@ -13,13 +13,14 @@ const std::vector<int> kTwoGood = {0, 0};
 std::string run(const Words& command) {
   TemporaryFolder folder;
   Process process(command, {}, folder / "process");
-  EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 0) << process.error();
+  EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 0)
+      << process.error();
   return process.out();
 }
 
 // What a program prints for the cases of a file, and what the reference script prints for them.
-void expect_same_output(const std::string& program, const std::string& cases, const std::string& script,
-                        int least_lines) {
+void expect_same_output(const std::string& program, const std::string& cases,
+                        const std::string& script, int least_lines) {
   const std::string folder = SOURCE_DIR "/tests/reference/";
   const std::string expected = run({python(), folder + script, folder + cases});
   const std::string ours = run({"/bin/sh", "-c", "exec " + program + " < " + folder + cases});
@@ -55,28 +56,33 @@ const NamedTraining kNamedTrainings[] = {
      2,
      {"--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9", "--weight-decay", "0.001"}},
     {"adamw", 2, {"--optimizer", "adamw", "--lr", "0.003", "--weight-decay", "0.01"}},
-    {"uneven batches on three ranks", 3, {"--optimizer", "adamw", "--lr", "0.001", "--batch-size", "50"}},
+    {"uneven batches on three ranks",
+     3,
+     {"--optimizer", "adamw", "--lr", "0.001", "--batch-size", "50"}},
     {"adam with parameter groups, warm-up, cosine and accumulation",
      2,
-     {"--optimizer", "adam", "--lr", "0.003", "--weight-decay", "0.1", "--no-decay-1d", "--warmup-steps", "5",
-      "--lr-schedule", "cosine:eta_min=1e-5", "--batch-size", "16", "--grad-accumulation", "4"}},
+     {"--optimizer", "adam", "--lr", "0.003", "--weight-decay", "0.1", "--no-decay-1d",
+      "--warmup-steps", "5", "--lr-schedule", "cosine:eta_min=1e-5", "--batch-size", "16",
+      "--grad-accumulation", "4"}},
     {"accumulation with the mean over batches",
      2,
-     {"--lr", "0.05", "--momentum", "0.9", "--batch-size", "34", "--grad-accumulation", "2", "--accumulation-mean",
-      "batches"}},
+     {"--lr", "0.05", "--momentum", "0.9", "--batch-size", "34", "--grad-accumulation", "2",
+      "--accumulation-mean", "batches"}},
     {"accumulation with the mean over samples",
      2,
      {"--lr", "0.05", "--momentum", "0.9", "--batch-size", "34", "--grad-accumulation", "2"}},
-    {"gradients summed in bf16", 3, {"--lr", "0.1", "--momentum", "0.9", "--grad-comm", "bf16", "--clip-norm", "1"}},
+    {"gradients summed in bf16",
+     3,
+     {"--lr", "0.1", "--momentum", "0.9", "--grad-comm", "bf16", "--clip-norm", "1"}},
     {"gradients summed in fp16", 2, {"--lr", "0.1", "--momentum", "0.9", "--grad-comm", "fp16"}},
     {"bf16, clipping and one-cycle",
      2,
-     {"--optimizer", "sgd", "--lr", "0.2", "--precision", "bf16", "--clip-norm", "0.3", "--lr-schedule", "one-cycle",
-      "--max-steps", "30"}},
+     {"--optimizer", "sgd", "--lr", "0.2", "--precision", "bf16", "--clip-norm", "0.3",
+      "--lr-schedule", "one-cycle", "--max-steps", "30"}},
     {"fp16 with overflows",
      2,
-     {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728", "--max-steps",
-      "30"}},
+     {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728",
+      "--max-steps", "30"}},
 };
 
 Words joined(Words command, const Words& more) {
@@ -96,9 +102,10 @@ void train_in_python(const std::vector<Training>& trainings) {
   for (const Training& training : trainings)
     cases.push_back({{"world_size", training.world_size}, {"options", training.options}});
   folder.write("cases.json", cases.dump());
-  Process reference({python(), SOURCE_DIR "/tests/reference/train_cases.py", folder / "cases.json"}, {},
-                    folder / "reference");
-  ASSERT_EQ(reference.wait(std::chrono::steady_clock::now() + std::chrono::minutes(3)), 0) << reference.error();
+  Process reference({python(), SOURCE_DIR "/tests/reference/train_cases.py", folder / "cases.json"},
+                    {}, folder / "reference");
+  ASSERT_EQ(reference.wait(std::chrono::steady_clock::now() + std::chrono::minutes(3)), 0)
+      << reference.error();
 }
 
 TEST(Equality, LossesArePythonsBitForBit) {
@@ -108,20 +115,22 @@ TEST(Equality, LossesArePythonsBitForBit) {
     return folder / (std::to_string(&c - kNamedTrainings) + name);
   };
   const auto shared = [](const NamedTraining& c) {
-    return joined({"--epochs", "2", "--seed", "11", "--data", SOURCE_DIR "/data/digits"}, c.options);
+    return joined({"--epochs", "2", "--seed", "11", "--data", SOURCE_DIR "/data/digits"},
+                  c.options);
   };
   std::vector<Training> trainings;
   for (const NamedTraining& c : kNamedTrainings) {
-    trainings.push_back({c.world_size, joined(shared(c), {"--save-init", file(c, "init.safetensors"), "--metrics",
-                                                          file(c, "python.jsonl")})});
+    trainings.push_back(
+        {c.world_size, joined(shared(c), {"--save-init", file(c, "init.safetensors"), "--metrics",
+                                          file(c, "python.jsonl")})});
   }
   train_in_python(trainings);
   for (const NamedTraining& c : kNamedTrainings) {
     SCOPED_TRACE(c.name);
     // Another seed of the weights shows that they come from the file.
-    Ranks ours(
-        c.world_size,
-        joined(trainer({"--init-from", file(c, "init.safetensors"), "--metrics", file(c, "ours.jsonl")}), shared(c)));
+    Ranks ours(c.world_size, joined(trainer({"--init-from", file(c, "init.safetensors"),
+                                             "--metrics", file(c, "ours.jsonl")}),
+                                    shared(c)));
     ASSERT_EQ(ours.wait(), std::vector<int>(c.world_size, 0)) << ours.errors();
     const std::vector<double> expected = losses(file(c, "python.jsonl"));
     EXPECT_GT(expected.size(), 10u);
@@ -141,14 +150,15 @@ void expect_same_losses(const std::vector<Training>& trainings) {
   };
   std::vector<Training> pythons;
   for (std::size_t i = 0; i < trainings.size(); ++i) {
-    pythons.push_back({trainings[i].world_size, joined(joined(shared, trainings[i].options), metrics(i, "python"))});
+    pythons.push_back({trainings[i].world_size,
+                       joined(joined(shared, trainings[i].options), metrics(i, "python"))});
   }
   train_in_python(pythons);
   for (std::size_t i = 0; i < trainings.size(); ++i) {
     const auto& [world_size, options] = trainings[i];
     SCOPED_TRACE(testing::PrintToString(options) + " with ranks: " + std::to_string(world_size));
-    const bool text =
-        std::any_of(options.begin(), options.end(), [](const std::string& word) { return word.starts_with("gpt:"); });
+    const bool text = std::any_of(options.begin(), options.end(),
+                                  [](const std::string& word) { return word.starts_with("gpt:"); });
     Ranks ours(world_size, joined(trainer({"--task", text ? "text" : "digits"}),
                                   joined(joined(shared, options), metrics(i, "ours"))));
     ASSERT_EQ(ours.wait(), std::vector<int>(world_size, 0)) << ours.errors();
@@ -172,14 +182,27 @@ std::vector<int> world_sizes() {
 TEST(Equality, GptLossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;
-  folder.write("text.txt", beginning_of(SOURCE_DIR "/data/text/pentateuch.txt", 50'000));  // evaluated in a moment
-  const Words gpt = {
-      "--data", folder / "text.txt", "--batch-size", "4", "--optimizer", "adamw", "--lr", "0.001", "--weight-decay",
-      "0.1",    "--no-decay-1d",     "--clip-norm",  "1"};
-  const std::string model = "gpt:layers=2,heads=2,width=64,context=32", with_dropout = model + ",dropout=0.1";
-  const Words kModels[] = {{"--model", model},
-                           {"--model", with_dropout, "--precision", "bf16", "--grad-accumulation", "2"},
-                           {"--model", with_dropout, "--seed-per-rank", "--fp32-precision", "tf32"}};
+  // Evaluated in a moment.
+  folder.write("text.txt", beginning_of(SOURCE_DIR "/data/text/pentateuch.txt", 50'000));
+  const Words gpt = {"--data",
+                     folder / "text.txt",
+                     "--batch-size",
+                     "4",
+                     "--optimizer",
+                     "adamw",
+                     "--lr",
+                     "0.001",
+                     "--weight-decay",
+                     "0.1",
+                     "--no-decay-1d",
+                     "--clip-norm",
+                     "1"};
+  const std::string model = "gpt:layers=2,heads=2,width=64,context=32",
+                    with_dropout = model + ",dropout=0.1";
+  const Words kModels[] = {
+      {"--model", model},
+      {"--model", with_dropout, "--precision", "bf16", "--grad-accumulation", "2"},
+      {"--model", with_dropout, "--seed-per-rank", "--fp32-precision", "tf32"}};
   std::vector<Training> trainings;
   for (const int world_size : world_sizes()) {
     for (const Words& each : kModels) trainings.push_back({world_size, joined(gpt, each)});
@@ -198,7 +221,8 @@ TEST(Equality, CnnLossesArePythonsBitForBit) {
                      "--clip-norm", "0.5"};
   std::vector<Training> trainings;
   for (const int world_size : world_sizes()) {
-    for (const Words& precision : kPrecisions) trainings.push_back({world_size, joined(cnn, precision)});
+    for (const Words& precision : kPrecisions)
+      trainings.push_back({world_size, joined(cnn, precision)});
   }
   expect_same_losses(trainings);
 }
@@ -206,7 +230,8 @@ TEST(Equality, CnnLossesArePythonsBitForBit) {
 TEST(Equality, PythonReadsOurCheckpoints) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;
-  Ranks ranks(2, trainer({"--max-steps", "3", "--optimizer", "adamw", "--checkpoint-dir", folder / "runs"}));
+  Ranks ranks(2, trainer({"--max-steps", "3", "--optimizer", "adamw", "--checkpoint-dir",
+                          folder / "runs"}));
   ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
   const std::string out = run({python(), "-c", R"(
 import sys
@@ -217,16 +242,18 @@ for name in ("model", "optimizer-00000-of-00001", "rank-00000", "rank-00001"):
 )",
                                folder / "runs/step-00000003"});
   EXPECT_TRUE(contains(out, "model layers.0.weight [128, 64] torch.float32\n"));
-  EXPECT_TRUE(contains(out, "optimizer-00000-of-00001 layers.4.bias.exp_avg_sq [10] torch.float32\n"));
+  EXPECT_TRUE(
+      contains(out, "optimizer-00000-of-00001 layers.4.bias.exp_avg_sq [10] torch.float32\n"));
   EXPECT_TRUE(contains(out, "rank-00001 cpu_generator [5056] torch.uint8\n"));
 }
 
-// The mapping of docs/use/optimizers.md: Python's numbers of parameters are the positions of their names.
+// The mapping of docs/use/optimizers.md: Python's numbers of parameters are the positions of their
+// names.
 TEST(Equality, PythonsOptimizerTakesOurState) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;
-  Ranks ranks(
-      1, trainer({"--max-steps", "3", "--optimizer", "adamw", "--no-decay-1d", "--checkpoint-dir", folder / "runs"}));
+  Ranks ranks(1, trainer({"--max-steps", "3", "--optimizer", "adamw", "--no-decay-1d",
+                          "--checkpoint-dir", folder / "runs"}));
   ASSERT_EQ(ranks.wait(), std::vector<int>{0}) << ranks.errors();
   const std::string out = run({python(), "-c", R"(
 import sys

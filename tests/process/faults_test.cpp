@@ -1,5 +1,5 @@
-// Ranks of a small training are killed or stopped at every phase in turn: the losses stay those of the undisturbed run,
-// bit for bit.
+// Ranks of a small training are killed or stopped at every phase in turn: the losses stay those of
+// the undisturbed run, bit for bit.
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 
 constexpr int kRanks = 2;
 // Large enough for both ranks to write a part of model.safetensors.
-const Words kSmallTraining = {SMALL_TRAINING, "--width", "400", "--steps", "60", "--every", "2", "--keep", "2"};
+const Words kSmallTraining = {SMALL_TRAINING, "--width", "400",    "--steps", "60",
+                              "--every",      "2",       "--keep", "2"};
 
 // A job with a fault in some of its ranks.
 class FaultyJob {
@@ -24,9 +25,11 @@ class FaultyJob {
       : stops_(fault.ends_with(":stop")) {
     const int port = free_port();
     std::vector<int> sound, faulty;
-    for (int rank = 0; rank < kRanks; ++rank) (victims.contains(rank) ? faulty : sound).push_back(rank);
+    for (int rank = 0; rank < kRanks; ++rank)
+      (victims.contains(rank) ? faulty : sound).push_back(rank);
     others_ = std::make_unique<Ranks>(sound, kRanks, port, words);
-    dying_ = std::make_unique<Ranks>(faulty, kRanks, port, words, Variables{{"TORCHBRIDGE_FAIL", fault}});
+    dying_ = std::make_unique<Ranks>(faulty, kRanks, port, words,
+                                     Variables{{"TORCHBRIDGE_FAIL", fault}});
     killed_.assign(faulty.size(), 128 + SIGKILL);
   }
   void expect_end(const std::string& text = "", std::chrono::seconds time = kSoon) {
@@ -36,7 +39,8 @@ class FaultyJob {
     const std::vector<int> codes = others_->wait(time);
     EXPECT_EQ(codes, std::vector<int>(codes.size(), 1)) << others_->errors();
     EXPECT_LE(lines_in(others_->errors()), static_cast<int>(codes.size())) << others_->errors();
-    EXPECT_NE(others_->errors().find(text), std::string::npos) << "no '" << text << "': " << others_->errors();
+    EXPECT_NE(others_->errors().find(text), std::string::npos)
+        << "no '" << text << "': " << others_->errors();
     if (stops_) {
       for (std::size_t i = 0; i < killed_.size(); ++i) dying_->kill_rank(i, SIGKILL);
       EXPECT_EQ(dying_->wait(kSoon), killed_) << dying_->errors();
@@ -73,8 +77,8 @@ class Faults : public testing::Test {
     return losses(folder_ / "undisturbed");
   }
 
-  // Runs until `fault` happens in these ranks; the others must end by themselves within 20 s, with at most one line
-  // each.
+  // Runs until `fault` happens in these ranks; the others must end by themselves within 20 s, with
+  // at most one line each.
   void train_until(const std::set<int>& victims, const std::string& fault, const Words& words) {
     FaultyJob(victims, fault, words).expect_end();
   }
@@ -82,13 +86,15 @@ class Faults : public testing::Test {
   std::set<std::string> names() const {
     std::set<std::string> all;
     std::error_code none;
-    for (const auto& entry : fs::directory_iterator(runs_, none)) all.insert(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(runs_, none))
+      all.insert(entry.path().filename().string());
     return all;
   }
   std::set<std::string> temporary() const {
     std::set<std::string> found;
     for (const std::string& name : names()) {
-      if (name.starts_with(".tmp-") || (name.starts_with("step-") && !fs::exists(runs_ / name / "DONE")))
+      if (name.starts_with(".tmp-") ||
+          (name.starts_with("step-") && !fs::exists(runs_ / name / "DONE")))
         found.insert(name);
     }
     return found;
@@ -102,7 +108,8 @@ class Faults : public testing::Test {
     if (!fs::exists(metrics_)) return;
     const std::vector<double> so_far = losses(metrics_);
     ASSERT_LE(so_far.size(), whole.size());
-    for (std::size_t i = 0; i < so_far.size(); ++i) ASSERT_EQ(so_far[i], whole[i]) << "step " << i + 1;
+    for (std::size_t i = 0; i < so_far.size(); ++i)
+      ASSERT_EQ(so_far[i], whole[i]) << "step " << i + 1;
   }
 
   TemporaryFolder folder_;
@@ -116,25 +123,46 @@ struct Fault {
   const char* text;
 };
 
-// A fault ends each run in turn; every second run saves asynchronously.
-TEST_F(Faults, AtEveryPhaseLoseNoCheckpoint) {
+// A fault ends each run in turn; every second run saves asynchronously. The last three are in the
+// check at the start.
+TEST_F(Faults, LoseNoCheckpointAtAnyPhase) {
   const Fault kFaults[] = {
-      {{0, 1}, "step:2"}, {{0}, "step:4"},   {{1}, "step:5"},   {{0}, "snapshot:4"},        {{1}, "snapshot:7"},
-      {{0}, "write:3"},   {{0}, "write:30"}, {{1}, "write:2"},  {{1}, "write:11"},          {{0}, "fsync:2"},
-      {{1}, "fsync:5"},   {{0}, "rename:1"}, {{0}, "rename:3"}, {{0}, "directory-fsync:2"}, {{0}, "directory-fsync:7"},
-      {{0}, "DONE:1"},    {{0}, "DONE:2"},   {{0}, "prune:1"},  {{0, 1}, "step:7"},         {{0}, "exit:1"},
+      {{0, 1}, "step:2"},
+      {{0}, "step:4"},
+      {{1}, "step:5"},
+      {{0}, "snapshot:4"},
+      {{1}, "snapshot:7"},
+      {{0}, "write:4"},
+      {{0}, "write:31"},
+      {{1}, "write:3"},
+      {{1}, "write:12"},
+      {{0}, "fsync:3"},
+      {{1}, "fsync:6"},
+      {{0}, "rename:2"},
+      {{0}, "rename:4"},
+      {{0}, "directory-fsync:4"},
+      {{0}, "directory-fsync:9"},
+      {{0}, "DONE:1"},
+      {{0}, "DONE:2"},
+      {{0}, "prune:1"},
+      {{0, 1}, "step:7"},
+      {{0}, "exit:1"},
+      {{1}, "write:1"},
+      {{0}, "rename:1"},
+      {{0}, "directory-fsync:2"},
   };
   const std::vector<double> whole = undisturbed();
   bool async = false;
   for (const Fault& fault : kFaults) {
     async = !async;
-    SCOPED_TRACE(std::string(fault.text) + " of " + std::to_string(fault.ranks.size()) + " from rank " +
-                 std::to_string(*fault.ranks.begin()));
+    SCOPED_TRACE(std::string(fault.text) + " of " + std::to_string(fault.ranks.size()) +
+                 " from rank " + std::to_string(*fault.ranks.begin()));
     const std::set<std::string> before = temporary();
     train_until(fault.ranks, fault.text, async ? saving({"--async"}) : saving());
     expect_curve(whole);
     for (const std::string& name : names()) {
-      EXPECT_TRUE(name == ".lock" || name == "latest" || name.starts_with("step-") || name.starts_with(".tmp-"))
+      EXPECT_TRUE(name == ".lock" || name == "latest" || name.starts_with("step-") ||
+                  name.starts_with(".tmp-"))
           << name;
       EXPECT_FALSE(name.starts_with(".tmp-step-") && before.contains(name)) << name;
     }
@@ -148,19 +176,23 @@ TEST_F(Faults, RejectsAnUnknownFailpoint) {
   for (const char* text : {"wirte:1", "write", "write:0", "write:1:halt"}) {
     Ranks alone(1, command({}), {{"TORCHBRIDGE_FAIL", text}});
     EXPECT_EQ(alone.wait(), std::vector<int>{2});
-    EXPECT_TRUE(contains(alone.errors(), std::string("TORCHBRIDGE_FAIL='") + text + "': expected PHASE:N"));
+    EXPECT_TRUE(
+        contains(alone.errors(), std::string("TORCHBRIDGE_FAIL='") + text + "': expected PHASE:N"));
   }
 }
 
-// From its first contact with rank 0 on, long before the time to join is over. The jobs run at the same time: they
-// mostly wait.
+// From its first contact with rank 0 on, long before the time to join is over. The jobs run at the
+// same time: they mostly wait.
 TEST_F(Faults, AStopOfEitherRankDuringTheStartEndsTheOtherWhichNamesIt) {
-  const Fault kFaults[] = {{{0}, "publish:1:stop"}, {{0}, "heartbeat:1:stop"}, {{0}, "join:1:stop"},
-                           {{1}, "join:1:stop"},    {{0}, "verdict:1:stop"},   {{1}, "verdict:1:stop"},
+  const Fault kFaults[] = {{{0}, "publish:1:stop"}, {{0}, "heartbeat:1:stop"},
+                           {{0}, "join:1:stop"},    {{1}, "join:1:stop"},
+                           {{0}, "verdict:1:stop"}, {{1}, "verdict:1:stop"},
                            {{0}, "connect:1:stop"}, {{1}, "connect:1:stop"}};
   std::vector<FaultyJob> jobs;
-  for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "60"}));
-  // The heartbeat's two seconds and four more for an answer of the store, and the start of all jobs.
+  for (const Fault& fault : kFaults)
+    jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "60"}));
+  // The heartbeat's two seconds and four more for an answer of the store, and the start of all
+  // jobs.
   constexpr std::chrono::seconds kTime{2 + 4 + 10};
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     const std::string stopped = "rank " + std::to_string(*kFaults[i].ranks.begin());
@@ -171,10 +203,11 @@ TEST_F(Faults, AStopOfEitherRankDuringTheStartEndsTheOtherWhichNamesIt) {
 }
 
 // The jobs run at the same time: they mostly wait.
-TEST_F(Faults, BeforeRendezvousEndTheOtherRanksInTime) {
+TEST_F(Faults, EndTheOtherRanksInTimeBeforeTheRendezvous) {
   const Fault kFaults[] = {{{0}, "bind:1"}, {{0}, "publish:1"}, {{0}, "join:1"}, {{1}, "join:1"}};
   std::vector<FaultyJob> jobs;
-  for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "5"}));
+  for (const Fault& fault : kFaults)
+    jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "5"}));
   for (FaultyJob& job : jobs) job.expect_end();
   EXPECT_FALSE(fs::exists(metrics_));
 }
@@ -183,7 +216,8 @@ TEST_F(Faults, BeforeRendezvousEndTheOtherRanksInTime) {
 TEST_F(Faults, AKillOfRankOneDuringTheStartEndsRankZeroWhichNamesIt) {
   const Fault kFaults[] = {{{1}, "join:1"}, {{1}, "verdict:1"}, {{1}, "connect:1"}};
   std::vector<FaultyJob> jobs;
-  for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "60"}));
+  for (const Fault& fault : kFaults)
+    jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "60"}));
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     SCOPED_TRACE(kFaults[i].text);
     jobs[i].expect_end("the connection to rank 1");
@@ -215,8 +249,8 @@ TEST_F(Faults, ARankThatIsStoppedAfterItHasLeftTheGroupIsKilled) {
 
 TEST_F(Faults, AStoppedRankEndsTheRunAndLosesNothing) {
   const std::vector<double> whole = undisturbed();
-  train_until({1}, "write:8:stop", saving());
-  train_until({0}, "write:30:stop", saving({"--async"}));
+  train_until({1}, "write:9:stop", saving());
+  train_until({0}, "write:31:stop", saving({"--async"}));
   train_until({1}, "step:9:stop", saving({"--async"}));
   expect_curve(whole);
   train(saving());
@@ -240,7 +274,8 @@ TEST_F(Faults, WaitsForAFolderThatAppearsLate) {
   const Words late = command({"--folder", folder_ / "late", "--steps", "4"});
   Ranks first({0}, kRanks, port, saving({"--steps", "4"}));
   Ranks second({1}, kRanks, port, late);
-  ASSERT_TRUE(eventually([&] { return names().size() > 1; }));  // the lock and the file that check_shared() creates
+  // The lock and the folder that check_saves() creates.
+  ASSERT_TRUE(eventually([&] { return names().size() > 1; }));
   fs::create_directory_symlink(runs_, folder_ / "late");
   EXPECT_EQ(first.wait(), std::vector<int>{0}) << first.errors();
   EXPECT_EQ(second.wait(), std::vector<int>{0}) << second.errors();
@@ -267,7 +302,8 @@ TEST_F(Faults, KeepsEveryNthCheckpoint) {
   train(saving({"--keep-every", "20"}));
   std::set<std::string> steps = names();
   std::erase_if(steps, [](const std::string& name) { return !name.starts_with("step-"); });
-  EXPECT_EQ(steps, (std::set<std::string>{"step-00000020", "step-00000040", "step-00000058", "step-00000060"}));
+  EXPECT_EQ(steps, (std::set<std::string>{"step-00000020", "step-00000040", "step-00000058",
+                                          "step-00000060"}));
   EXPECT_EQ(fs::read_symlink(runs_ / "latest"), "step-00000060");
 }
 
@@ -276,7 +312,8 @@ class FullDisk : public Faults {
  protected:
   void SetUp() override {
     fs::create_directory(runs_);
-    const bool mounted = unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+    const bool mounted = unshare(CLONE_NEWNS) == 0 &&
+                         mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
                          mount("tmpfs", runs_.c_str(), "tmpfs", 0, "size=6m") == 0;
     if (!mounted) GTEST_SKIP() << "cannot mount a small disk: needs root";
   }

@@ -3,20 +3,26 @@
 #include <filesystem>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "bridge/net/address.h"
 #include "tests/support/ranks.h"
+#include "tests/support/sanitizer.h"
 
 namespace {
 
 constexpr std::chrono::seconds kSoon{20};
 
-Words run(const std::string& name, const std::string& argument = "") { return {GROUP_CASES, name, argument}; }
+Words run(const std::string& name, const std::string& argument = "") {
+  return {GROUP_CASES, name, argument};
+}
 
 // Two nodes of two ranks each; with "cyclic" the ranks alternate between them.
 Words on_two_nodes(const std::string& name, bool cyclic) {
-  const std::string location =
-      cyclic ? "LOCAL_RANK=$((RANK/2)) GROUP_RANK=$((RANK%2))" : "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2))";
-  return {"/bin/sh", "-c", location + " LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=2 exec " GROUP_CASES " " + name};
+  const std::string location = cyclic ? "LOCAL_RANK=$((RANK/2)) GROUP_RANK=$((RANK%2))"
+                                      : "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2))";
+  return {"/bin/sh", "-c",
+          location + " LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=2 exec " GROUP_CASES " " + name};
 }
 
 TEST(Group, JoinsAtAStoreOfTheProgram) {
@@ -75,15 +81,63 @@ TEST(Group, EndsWithAnExceptionAndTheOthersNotice) {
   EXPECT_EQ(ranks.error(1), "the disk of rank 1 is full\n");
   // Whichever of the abort and the end of the process rank 0 notices first.
   const std::string other = ranks.error(0);
-  EXPECT_TRUE(other.find("aborted the group") != std::string::npos || other.find("onnection") != std::string::npos)
+  EXPECT_TRUE(other.find("aborted the group") != std::string::npos ||
+              other.find("onnection") != std::string::npos)
       << "rank 0 must notice at once: " << other;
 }
 
 TEST(Group, ARankThatIsLateIsNamed) {
   TemporaryFolder folder;
   Ranks ranks(3, run("a_late_rank", (folder / "timed-out").string()));
-  expect_one_line(
-      ranks, "rank 1 on " + torchbridge::host_name() + " reached a collective after the other ranks had timed out");
+  expect_one_line(ranks, "rank 1 on " + torchbridge::host_name() +
+                             " reached a collective after the other ranks had timed out");
+}
+
+// As NCCL does: nothing wakes the rank that waits for the GPU, and the abort may hang.
+TEST(Group, AnErrorThatOnlyTheBackendKnowsEndsTheRanksWithOneLine) {
+  TemporaryFolder folder;
+  const std::string timed_out = folder / "timed-out",
+                    rank_1 = "rank 1 on " + torchbridge::host_name();
+  const std::map<std::string, std::string> kCases = {
+      {"gone", rank_1 + " did not take part in a collective in time"},
+      {"abort hangs", rank_1 + " did not take part in a collective in time"},
+      {"slow abort", rank_1 + " did not take part in a collective in time"},
+      {"slow abort of a rank that fails", "the disk of rank 1 is full"},
+      {"slow abort of a rank without memory", "rank 1 has no memory"},
+      {"slow abort of a rank whose download times out", "the download timed out"},
+      {"slow abort of rank 2", rank_1 + " did not take part in a collective in time"},
+      {timed_out, rank_1 + " reached a collective after the other ranks had timed out"},
+      {"network", "the backend's connections between the ranks failed; its own log has the reason"},
+      {"throws", "the backend's connections between the ranks failed"},
+      {"network of rank 0", "the backend's connections between the ranks failed"},
+  };
+  for (const auto& [how, expected] : kCases) {
+    Ranks ranks(3, run("only_the_backend_knows", how));
+    expect_one_line(ranks, expected);
+  }
+  Ranks killed(3, run("only_the_backend_knows", "slow abort after a kill"));
+  EXPECT_EQ(killed.wait(kSoon)[1], 128 + SIGKILL) << killed.errors();
+  EXPECT_TRUE(contains(killed.errors(), "the connection to " + rank_1 + " was lost"))
+      << killed.errors();
+  EXPECT_EQ(lines_in(killed.errors()), 1) << killed.errors();
+}
+
+TEST(Group, ARankThatLeavesLateIsNamed) {
+  TemporaryFolder folder;
+  Ranks ranks(3, run("leaves_late", (folder / "timed-out").string()));
+  expect_one_line(ranks, "rank 1 on " + torchbridge::host_name() +
+                             " reached a collective after the other ranks had timed out");
+}
+
+// Over NCCL alone leave() waits for the GPU.
+TEST(Group, ARankThatDoesNotLeaveIsNamedWithoutAHeartbeatToo) {
+  TemporaryFolder folder;
+  Ranks ranks(2, run("does_not_leave", (folder / "ended").string()));
+  EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 2})) << ranks.errors();
+  const std::string expected =
+      "rank 1 on " + torchbridge::host_name() + " did not take part in a collective in time";
+  EXPECT_TRUE(contains(ranks.errors(), expected)) << ranks.errors();
+  EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
 }
 
 TEST(Group, HasSubgroupsByRanksAndByNodes) {
@@ -96,12 +150,33 @@ TEST(Group, HasSubgroupsByRanksAndByNodes) {
   EXPECT_EQ(cyclic.out(3), "node 1,3 across 2,3\n");
 }
 
+TEST(Group, AHandledExceptionThatLeftASubgroupCostsNothing) {
+  Ranks ranks(3, run("handles_an_exception"));
+  expect_success(ranks);
+  Ranks hanging(3, run("handles_an_exception", "hangs"));
+  expect_one_line(hanging, "the connections of a group that an exception left do not close");
+}
+
+TEST(Group, ARankThatIsKilledBeforeASubgroupIsNamedSoon) {
+  Ranks ranks(3, run("killed_before_a_subgroup"));
+  EXPECT_EQ(ranks.wait(kSoon)[1], 128 + SIGKILL) << ranks.errors();
+  const std::string expected =
+      "the connection to rank 1 on " + torchbridge::host_name() + " was lost";
+  EXPECT_TRUE(contains(ranks.errors(), expected)) << ranks.errors();
+  EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+}
+
+TEST(Group, AnErrorOfTheProgramsOwnStoreThatNothingCatchesKeepsItsText) {
+  Ranks ranks(3, run("throws_in_a_thread"));
+  expect_one_line(ranks, "the store of the cache is full");
+}
+
 TEST(Group, UsesBackendsOfTheProgram) {
   Ranks ranks(2, run("registered_backend"));
   expect_success(ranks);
 }
 
-TEST(Group, BackendsByNameAndByDevice) {
+TEST(Group, HasBackendsByNameAndByDevice) {
   for (const auto& [text, shown] :
        std::map<std::string, std::string>{{"", "gloo over shared memory"}, {"cpu:GLOO", "gloo"}}) {
     Ranks ranks(2, run("with_backend", text));
@@ -122,7 +197,8 @@ TEST(Group, ImpossibleBackendsAreReportedOnce) {
   }
 }
 
-// With an error, or killed: the others, which wait for it in the backend, end too, and one line gives the reason.
+// With an error, or killed: the others, which wait for it in the backend, end too, and one line
+// gives the reason.
 TEST(Group, ARankThatFailsWhileTheBackendConnectsEndsTheOthers) {
   Ranks fails(3, run("fails_in_the_backend", "throws"));
   const std::string location = "127.0.0.1 port " + std::to_string(fails.port());
@@ -130,13 +206,16 @@ TEST(Group, ARankThatFailsWhileTheBackendConnectsEndsTheOthers) {
   Ranks killed(3, run("fails_in_the_backend", "killed"));
   EXPECT_EQ(killed.wait(kSoon), (std::vector<int>{1, 128 + SIGKILL, 1})) << killed.errors();
   EXPECT_EQ(lines_in(killed.errors()), 1) << killed.errors();
-  const std::string expected = "the connection to rank 1 on " + torchbridge::host_name() + " was lost: process killed";
+  const std::string expected =
+      "the connection to rank 1 on " + torchbridge::host_name() + " was lost: process killed";
   EXPECT_TRUE(contains(killed.errors(), expected)) << killed.errors();
 }
 
 TEST(Group, AnAbortThatHangsEndsTheProcessWithItsMessage) {
   Ranks ranks(2, run("abort_hangs"));
   expect_one_line(ranks, "rank 1: the disk of rank 1 is full");
+  Ranks unwinding(2, run("abort_hangs", "unwinds"));
+  expect_one_line(unwinding, "the connections between the ranks were lost");
 }
 
 // gloo shows a lost connection only to those that use it, and gloo 2.11 not always to them.
@@ -147,7 +226,8 @@ TEST(Group, ARankThatWaitsWhileAnotherIsGoneEnds) {
   EXPECT_EQ(std::min(codes[0], codes[2]), 1) << ranks.errors();  // the one that reports
   EXPECT_EQ(std::max(codes[0], codes[2]), 2);
   EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
-  const std::string expected = "the connection to rank 1 on " + torchbridge::host_name() + " was lost: process killed";
+  const std::string expected =
+      "the connection to rank 1 on " + torchbridge::host_name() + " was lost: process killed";
   EXPECT_TRUE(contains(ranks.errors(), expected)) << ranks.errors();
 }
 
@@ -156,7 +236,18 @@ TEST(Group, TheLibraryOfNcclOpens) {
   if (std::string_view(NCCL_LIBRARY).empty()) GTEST_SKIP() << "the backend nccl was not built";
   Ranks ranks(1, run("library", "nccl"));
   expect_success(ranks);
-  EXPECT_EQ(ranks.out(0), "cuda\n");
+  const std::string out = ranks.out(0), first = "cuda\n";
+  ASSERT_TRUE(out.starts_with(first)) << out;
+  const auto record = nlohmann::json::parse(out.substr(first.size()));
+  for (const auto& one : {record, record.at("nccl")}) EXPECT_TRUE(one.contains("version")) << out;
+}
+
+TEST(Group, AnNcclThatIsTooOldIsNamed) {
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer wants to be the first library";
+  if (std::string_view(NCCL_LIBRARY).empty()) GTEST_SKIP() << "the backend nccl was not built";
+  Ranks ranks(1, run("library", "nccl"), {{"LD_PRELOAD", OLD_NCCL}});
+  expect_one_line(ranks,
+                  "backend 'nccl': libnccl.so.2 is NCCL 2.18.5, but libtorch was built for 2.");
 }
 
 TEST(Group, GlooUsesTheGivenInterface) {
@@ -174,9 +265,11 @@ TEST(Group, SumsOverSharedMemoryAreGloosBitForBit) {
   }
 }
 
-// A job may have such a limit. Where no memory can be shared, gloo's connections are used, and no signal ends the rank.
+// A job may have such a limit. Where no memory can be shared, gloo's connections are used, and no
+// signal ends the rank.
 TEST(Group, ALimitOnFileSizesEndsNoRank) {
-  Ranks ranks(2, {"/bin/sh", "-c", "ulimit -c 0; ulimit -f 200; exec " GROUP_CASES " with_backend"});
+  Ranks ranks(2,
+              {"/bin/sh", "-c", "ulimit -c 0; ulimit -f 200; exec " GROUP_CASES " with_backend"});
   expect_success(ranks);
   for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.out(rank), "gloo\n");
 }
@@ -189,12 +282,15 @@ TEST(Group, SharesMemoryOnAllRanksOrOnNone) {
   for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.out(rank), "gloo\n");
   Ranks all(3, run("with_backend"));
   expect_success(all);
-  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(all.out(rank), "gloo over shared memory\n");
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(all.out(rank), "gloo over shared memory\n");
 }
 
 TEST(Group, DifferentCollectivesOverSharedMemoryAreReportedOnEachRank) {
   Ranks ranks(2, run("different_collectives"));
-  expect_error(ranks, "ranks 0 and 1 of a group are in different collectives, or have tensors of different sizes");
+  expect_error(
+      ranks,
+      "ranks 0 and 1 of a group are in different collectives, or have tensors of different sizes");
 }
 
 TEST(Group, DetailNamesCollectivesThatDiffer) {
@@ -235,12 +331,15 @@ TEST(Group, AnAgentsStoreServesOneAttemptAfterTheOther) {
   const int port = free_port();
   Ranks agent({0}, 1, port, run("agent", (folder / "lives").string()));
   // The first attempt leaves half of its keys: rank 1 of 2 does not join.
-  Variables variables = {
-      {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "0"}, {"TORCHELASTIC_RUN_ID", "run"}};
+  Variables variables = {{"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                         {"TORCHELASTIC_RESTART_COUNT", "0"},
+                         {"TORCHELASTIC_RUN_ID", "run"}};
   Ranks first({0}, 2, port, run("plain"), variables);
   expect_error(first, "rank 1 ");
+  Ranks asks({0}, 1, port, run("asks_for_a_dump"));
+  expect_success(asks);
   variables["TORCHELASTIC_RESTART_COUNT"] = "1";
-  Ranks second({0, 1}, 2, port, run("plain"), variables);
+  Ranks second({0, 1}, 2, port, run("no_dump_is_asked_for"), variables);
   expect_success(second);
   std::filesystem::remove(folder / "lives");
   expect_success(agent);
@@ -255,10 +354,12 @@ TEST(Group, MissingRanksAreNamedWithTheirNode) {
   const int port = free_port();
   // Rank 3 is between the ranks of its node; 4 and 5 would be on a node from which no rank joined.
   const std::string command =
-      "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2)) LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=3 exec " GROUP_CASES " plain";
+      "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2)) LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=3 "
+      "exec " GROUP_CASES " plain";
   Ranks ranks({0, 1, 2}, 6, port, {"/bin/sh", "-c", command});
-  expect_one_line(ranks, "ranks 3,4,5 (" + torchbridge::host_name() + ") of 6 did not join at 127.0.0.1 port " +
-                             std::to_string(port) + " within 2 s");
+  expect_one_line(ranks, "ranks 3,4,5 (" + torchbridge::host_name() +
+                             ") of 6 did not join at 127.0.0.1 port " + std::to_string(port) +
+                             " within 2 s");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The init methods of a process group, which a program names by URL.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -16,7 +17,8 @@ Words with_method(const std::string& url, const Words& more = {"--max-steps", "2
 
 TEST(InitMethod, TcpTakesTheAddressFromTheUrl) {
   const int port = free_port();
-  Ranks ranks(3, with_method("tcp://127.0.0.1:" + std::to_string(port)), {{"MASTER_ADDR", "192.0.2.1"}});
+  Ranks ranks(3, with_method("tcp://127.0.0.1:" + std::to_string(port)),
+              {{"MASTER_ADDR", "192.0.2.1"}});
   expect_success(ranks);
 }
 
@@ -34,16 +36,20 @@ TEST(InitMethod, AFileThatAKilledRunLeftIsAnError) {
   TemporaryFolder folder;
   const std::string file = folder / "store";
   {
-    Ranks killed(2, with_method("file://" + file, {"--epochs", "1000", "--metrics", folder / "curve"}));
-    ASSERT_TRUE(eventually(
-        [&] { return std::filesystem::exists(folder / "curve") && std::filesystem::file_size(folder / "curve") > 0; }));
+    Ranks killed(
+        2, with_method("file://" + file, {"--epochs", "1000", "--metrics", folder / "curve"}));
+    ASSERT_TRUE(eventually([&] {
+      return std::filesystem::exists(folder / "curve") &&
+             std::filesystem::file_size(folder / "curve") > 0;
+    }));
     killed.kill_rank(0, SIGKILL);
     killed.kill_rank(1, SIGKILL);
     killed.wait();
   }
   ASSERT_TRUE(std::filesystem::exists(file));
   Ranks ranks(2, with_method("file://" + file));
-  expect_one_line(ranks, "file://" + file + "; remove the file if it is left from a run that was killed");
+  expect_one_line(ranks,
+                  "file://" + file + "; remove the file if it is left from a run that was killed");
 }
 
 TEST(InitMethod, AFileThatCannotBeWrittenIsNamed) {
@@ -60,6 +66,7 @@ TEST(InitMethod, AFileThatIsNoStoreIsNamed) {
   for (const std::string& content :
        {std::string("these are my notes\n"), std::string(5000, '\xff'), std::string(3, '\0')}) {
     folder.write("notes", content);
+    ASSERT_EQ(chmod((folder / "notes").c_str(), 0600), 0);
     Ranks ranks(2, with_method("file://" + (folder / "notes").string()));
     expect_one_line(ranks, "notes: it is not a store file");
     EXPECT_EQ(folder.read("notes"), content);
@@ -72,7 +79,9 @@ TEST(InitMethod, AFileOfAnotherUserIsRejected) {
   folder.write("theirs", "");
   ASSERT_EQ(chown((folder / "theirs").c_str(), 1, 1), 0);
   Ranks ranks(2, with_method("file://" + (folder / "theirs").string()));
-  expect_one_line(ranks, "theirs: it belongs to another user (1), who could change it; name another file");
+  expect_one_line(ranks,
+                  "theirs: it belongs to uid 1: give a file that this user alone can read and "
+                  "write (chmod 600)");
 }
 
 // A run in which only rank 1 joined left the file.
@@ -80,11 +89,12 @@ TEST(InitMethod, AFileWithoutRankZeroIsNamed) {
   TemporaryFolder folder;
   const std::string url = "file://" + (folder / "store").string();
   Ranks alone({1}, 2, 1, with_method(url, {"--timeout", "1"}));
-  expect_one_line(alone, "rank 0 of 2 did not join at " + url +
-                             " within 1 s; check that it was started and that its node sees this file");
+  expect_one_line(alone,
+                  "rank 0 of 2 did not join at " + url +
+                      " within 1 s; check that it was started and that its node sees this file");
   Ranks ranks(2, with_method(url, {"--timeout", "3"}));
-  expect_one_line(ranks,
-                  "another process is already rank 1 of the run 'none' at " + url + "; remove the file if it is left");
+  expect_one_line(ranks, "another process is already rank 1 of the run 'none' at " + url +
+                             "; remove the file if it is left");
 }
 
 TEST(InitMethod, EnvUsesTheVariablesAlone) {

@@ -1,6 +1,6 @@
-// Every option with another value on one rank, as a wrapper script that differs from node to node gives it: it is
-// rejected by name before any work, or it is harmless. Without the check some runs would hang, some end by a signal,
-// and some train models that drift apart.
+// Every option with another value on one rank, as a wrapper script that differs from node to node
+// gives it: it is rejected by name before any work, or it is harmless. Without the check some runs
+// would hang, some end by a signal, and some train models that drift apart.
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -37,8 +37,10 @@ class DifferentOptions : public testing::Test {
     return alone;
   }
 
-  // Two ranks with rank 0's values of `all`, except that rank 1 has its own values of `different`. `more` is for both.
-  static Words command(const std::string& more, const std::vector<Row>& all, const std::vector<Row>& different) {
+  // Two ranks with rank 0's values of `all`, except that rank 1 has its own values of `different`.
+  // `more` is for both.
+  static Words command(const std::string& more, const std::vector<Row>& all,
+                       const std::vector<Row>& different) {
     std::string zero, one;
     for (const Row& row : all) {
       const bool differs = std::ranges::count(different, row.option, &Row::option) > 0;
@@ -46,22 +48,23 @@ class DifferentOptions : public testing::Test {
       one += argument(row.option, differs ? row.one : row.zero);
     }
     return {"/bin/sh", "-c",
-            "if [ $RANK = 0 ]; then exec " TRAINER + more + zero + "; else exec " TRAINER + more + one + "; fi"};
+            "if [ $RANK = 0 ]; then exec " TRAINER + more + zero + "; else exec " TRAINER + more +
+                one + "; fi"};
   }
 
   void expect_rejected(const std::string& more, const std::vector<Row>& rows) {
     for (const auto& different : runs_of(rows)) {
       Ranks ranks(2, command(more, rows, different));
       for (const Row& row : different)
-        expect_one_line(ranks,
-                        row.option + " is " + shown(row, row.one) + " here and " + shown(row, row.zero) + " on rank 0");
+        expect_one_line(ranks, row.option + " is " + shown(row, row.one) + " here and " +
+                                   shown(row, row.zero) + " on rank 0");
     }
     seen(rows);
   }
   // With the values in either order on the ranks. $RUN is the number of the run.
   void expect_harmless(const std::string& more, std::vector<Row> rows) {
-    const std::string later =
-        std::to_string(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now() + std::chrono::hours(1)));
+    const std::string later = std::to_string(std::chrono::system_clock::to_time_t(
+        std::chrono::system_clock::now() + std::chrono::hours(1)));
     for (const bool swapped : {false, true}) {
       if (swapped) std::ranges::for_each(rows, [](Row& row) { std::swap(row.zero, row.one); });
       for (const auto& different : runs_of(rows)) {
@@ -127,6 +130,7 @@ TEST_F(DifferentOptions, AreRejectedByNameOrHarmless) {
                                   {"--fp32-precision", "auto", "tf32"},
                                   {"--grad-comm", "fp32", "bf16"},
                                   {"--seed-per-rank", "false", "true"},
+                                  {"--skip-unreadable", "false", "true"},
                                   {"--checkpoint-dir", "", runs},
                                   {"--checkpoint-every", "10", "20"},
                                   {"--async-save", "false", "true"},
@@ -135,9 +139,9 @@ TEST_F(DifferentOptions, AreRejectedByNameOrHarmless) {
                                   {"--eval-every", "2", "3"},
                                   {"--compiled-eval", "", file},
                               });
-  expect_rejected(" --quiet", {{"--task", "digits", "text"},
-                               {"--resume-from-python", "", file},
-                               {"--cudnn-benchmark", "false", "true"}});  // conflicts with --deterministic
+  expect_rejected(" --quiet",
+                  {{"--task", "digits", "text"},
+                   {"--cudnn-benchmark", "false", "true"}});  // conflicts with --deterministic
   expect_rejected(" --quiet --init-from " + file, {{"--predict", "", file}});
   expect_rejected(" --quiet --task text --checkpoint-dir " + runs, {{"--generate", "x", "y"}});
 
@@ -171,18 +175,22 @@ TEST_F(DifferentOptions, AreRejectedByNameOrHarmless) {
   EXPECT_EQ(losses(folder_ / ("curve" + std::to_string(runs_))).size(), 15u);
   EXPECT_EQ(lines_in(folder_.read("sample_log" + std::to_string(runs_))), 15);
 
-  const std::string text = " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --checkpoint-dir " +
-                           (folder_ / "text").string();
+  const std::string text =
+      " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --checkpoint-dir " +
+      (folder_ / "text").string();
   Ranks trained(1, {"/bin/sh", "-c", "exec " TRAINER + text + " --max-steps 1"});
   expect_success(trained);
-  expect_harmless(text + " --generate x", {{"--generate-length", "3", "4"}, {"--temperature", "0", "0.5"}});
+  expect_harmless(text + " --generate x",
+                  {{"--generate-length", "3", "4"}, {"--temperature", "0", "0.5"}});
 
 #ifdef MPI_BACKEND
-  Ranks backends(2, command(" --quiet", {{"--backend", "gloo", "mpi"}}, {{"--backend", "gloo", "mpi"}}));
-  expect_one_line(backends, "the backend is mpi here and gloo on rank 0; all ranks need the same one");
+  Ranks backends(
+      2, command(" --quiet", {{"--backend", "gloo", "mpi"}}, {{"--backend", "gloo", "mpi"}}));
+  expect_one_line(backends,
+                  "the backend is mpi here and gloo on rank 0; all ranks need the same one");
 #endif
-  seen_.insert({"--backend", "--config", "--print-config",
-                "--version"});  // --backend is tested above; the others have no value in a run
+  // --backend is tested above; the others have no value in a run.
+  seen_.insert({"--backend", "--config", "--print-config", "--version"});
   EXPECT_EQ(options_in_help(), seen_);
 }
 

@@ -1,4 +1,5 @@
-// The order of samples, as the trainer takes it by --order, and as Python's DistributedSampler gives it.
+// The order of samples, as the trainer takes it by --order, and as Python's DistributedSampler
+// gives it.
 #include "tests/support/ranks.h"
 
 namespace {
@@ -9,7 +10,8 @@ class Order : public testing::Test {
  protected:
   // Trains on `world_size` ranks with `more` options; the losses of all steps so far.
   std::vector<double> train(int world_size, const std::string& name, const Words& more) {
-    Words options = {"--epochs", "2", "--batch-size", "64", "--metrics", (folder_ / (name + ".jsonl")).string()};
+    Words options = {"--epochs", "2",         "--batch-size",
+                     "64",       "--metrics", (folder_ / (name + ".jsonl")).string()};
     options.insert(options.end(), more.begin(), more.end());
     Ranks ranks(world_size, trainer(options));
     EXPECT_EQ(ranks.wait(), std::vector<int>(world_size, 0)) << ranks.errors();
@@ -40,14 +42,17 @@ TEST_F(Order, PermutedResumesInMidEpoch) {
 
 TEST_F(Order, AnotherOrderInMidEpochIsRejected) {
   train(1, "curve", {"--checkpoint-dir", folder_ / "runs", "--max-steps", "3"});
-  Ranks again(2, trainer({"--batch-size", "64", "--checkpoint-dir", folder_ / "runs", "--order", "permuted"}));
+  Ranks again(2, trainer({"--batch-size", "64", "--checkpoint-dir", folder_ / "runs", "--order",
+                          "permuted"}));
   for (const int code : again.wait()) EXPECT_EQ(code, 1);
-  EXPECT_TRUE(
-      contains(again.errors(), "step 3 was written in an epoch with --order shuffled, this run has --order permuted"));
+  EXPECT_TRUE(contains(
+      again.errors(),
+      "step 3 was written in an epoch with --order shuffled, this run has --order permuted"));
   EXPECT_EQ(lines_in(again.errors()), 1) << again.errors();
 }
 
-// All small shapes: data sets smaller than the world, padded once and several times, cut, with and without shuffling.
+// All small shapes: data sets smaller than the world, padded once and several times, cut, with and
+// without shuffling.
 TEST_F(Order, SmallDataSetsGivePythonsIndices) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   std::string cases;
@@ -61,11 +66,13 @@ TEST_F(Order, SmallDataSetsGivePythonsIndices) {
   folder_.write("cases.txt", cases);
   const auto run = [&](const Words& command, const std::string& name) {
     Process process(command, {}, folder_ / name);
-    EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 0) << process.error();
+    EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 0)
+        << process.error();
     return process.out();
   };
   const std::string path = folder_ / "cases.txt";
-  const std::string expected = run({python(), SOURCE_DIR "/tests/reference/sampler_reference.py", path}, "python");
+  const std::string expected =
+      run({python(), SOURCE_DIR "/tests/reference/sampler_reference.py", path}, "python");
   EXPECT_EQ(lines_in(expected), 12 * 4 * 45);
   EXPECT_EQ(run({"/bin/sh", "-c", "exec " SAMPLER_PROGRAM " < " + path}, "ours"), expected);
 }

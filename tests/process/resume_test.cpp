@@ -1,6 +1,7 @@
 // A run that resumes from a checkpoint equals the run that was never stopped.
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -13,18 +14,22 @@ namespace fs = std::filesystem;
 
 class Resume : public testing::Test {
  protected:
-  // Trains four epochs in all, or up to `max_steps`; the curve without checkpoints when `folder` is empty.
-  void train(int world_size, const fs::path& metrics, const std::string& checkpoints, int max_steps = 0) {
+  // Trains four epochs in all, or up to `max_steps`; the curve without checkpoints when `folder` is
+  // empty.
+  void train(int world_size, const fs::path& metrics, const std::string& checkpoints,
+             int max_steps = 0) {
     Ranks ranks(world_size, command(metrics, checkpoints, max_steps));
     EXPECT_EQ(ranks.wait(), std::vector<int>(world_size, 0)) << ranks.errors();
   }
   Words command(const fs::path& metrics, const std::string& checkpoints, int max_steps = 0) {
     // Large enough for DDP to use several buckets once it has seen the order of gradients.
-    Words words = trainer({"--epochs", "4", "--max-steps", std::to_string(max_steps), "--metrics", metrics.string()});
+    Words words = trainer(
+        {"--epochs", "4", "--max-steps", std::to_string(max_steps), "--metrics", metrics.string()});
     if (std::find(options_.begin(), options_.end(), "--model") == options_.end())
       words.insert(words.end(), {"--model", "mlp:600,500"});
     words.insert(words.end(), options_.begin(), options_.end());
-    if (!checkpoints.empty()) words.insert(words.end(), {"--checkpoint-dir", checkpoints, "--checkpoint-every", "10"});
+    if (!checkpoints.empty())
+      words.insert(words.end(), {"--checkpoint-dir", checkpoints, "--checkpoint-every", "10"});
     return words;
   }
   Words options_;
@@ -34,7 +39,8 @@ class Resume : public testing::Test {
 TEST_F(Resume, EqualsTheUndisturbedRun) {
   for (int world_size : {1, 2, 3}) {
     const std::string runs = folder_ / ("runs" + std::to_string(world_size));
-    const fs::path whole = folder_ / "whole.jsonl", parts = folder_ / ("parts" + std::to_string(world_size));
+    const fs::path whole = folder_ / "whole.jsonl",
+                   parts = folder_ / ("parts" + std::to_string(world_size));
     train(world_size, whole, "");
     for (int steps : {1, 7, 33}) train(world_size, parts, runs, steps);
     train(world_size, parts, runs);
@@ -42,9 +48,24 @@ TEST_F(Resume, EqualsTheUndisturbedRun) {
   }
 }
 
+TEST_F(Resume, PrintsOnlyTheSettingsThatChanged) {
+  const std::string runs = folder_ / "runs";
+  train(1, folder_ / "metrics", runs, 10);
+  Words words = command(folder_ / "metrics", runs, 20);
+  std::erase(words, "--quiet");
+  Ranks ranks(1, words);
+  EXPECT_EQ(ranks.wait(), std::vector<int>(1, 0)) << ranks.errors();
+  const std::string output = ranks.out(0);
+  EXPECT_NE(output.find("; resumes from step 10 of 20"), std::string::npos) << output;
+  EXPECT_NE(output.find("\n  max-steps 20 (was 10)\n"), std::string::npos) << output;
+  EXPECT_EQ(output.find("batch-size"), std::string::npos) << output;
+}
+
 // Each rank has other dropout masks, and a resumed run repeats them.
 TEST_F(Resume, EachRankRestoresItsGenerator) {
-  options_ = {"--task", "text", "--model", "gpt:layers=1,heads=2,width=32,context=16,dropout=0.3", "--batch-size", "4"};
+  options_ = {"--task",       "text",
+              "--model",      "gpt:layers=1,heads=2,width=32,context=16,dropout=0.3",
+              "--batch-size", "4"};
   train(2, folder_ / "same.jsonl", "", 20);
   options_.push_back("--seed-per-rank");
   train(2, folder_ / "whole.jsonl", "", 20);
@@ -58,8 +79,8 @@ TEST_F(Resume, EachRankRestoresItsGenerator) {
   EXPECT_NE(of_rank("0"), of_rank("1"));
 }
 
-// Each rank has other running statistics, and writes a part of the file: large enough for the second rank's to hold
-// some of them.
+// Each rank has other running statistics, and writes a part of the file: large enough for the
+// second rank's to hold some of them.
 TEST_F(Resume, BatchNormalisationResumesFromTheStatisticsOfRank0) {
   options_ = {"--model", "cnn:64,512", "--batch-size", "8", "--eval-every", "6"};
   train(2, folder_ / "whole.jsonl", "", 6);
@@ -77,14 +98,17 @@ TEST_F(Resume, AnEvaluationIsThatOfTheCheckpoint) {
   const Words kAverages[] = {{}, {"--zero", "1", "--zero-gradients", "reduce-scatter"}};
   for (const Words& average : kAverages) {
     const std::string runs = folder_ / ("runs" + std::to_string(average.size()));
-    Words words = trainer({"--model", "cnn:8,16", "--batch-size", "16", "--max-steps", "40", "--checkpoint-dir", runs});
+    Words words = trainer({"--model", "cnn:8,16", "--batch-size", "16", "--max-steps", "40",
+                           "--checkpoint-dir", runs});
     words.insert(words.end(), average.begin(), average.end());
     const auto evaluated = [&] {
       Ranks ranks(4, words);
       expect_success(ranks);
       return ranks.out(0).substr(0, ranks.out(0).find(" samples/s"));
     };
-    const auto without_speed = [](const std::string& line) { return line.substr(0, line.rfind(',')); };
+    const auto without_speed = [](const std::string& line) {
+      return line.substr(0, line.rfind(','));
+    };
     const std::string trained = without_speed(evaluated()), loaded = without_speed(evaluated());
     EXPECT_TRUE(contains(trained, "trainer: 40 steps, accuracy ")) << trained;
     EXPECT_EQ(trained, loaded);
@@ -106,7 +130,8 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
               "--zero",
               "1"};
   train(2, folder_ / "whole.jsonl", "", 20);
-  // Steps 1 to 7 and 9 overflow: one run ends after a step that overflows, one after a step that does not.
+  // Steps 1 to 7 and 9 overflow: one run ends after a step that overflows, one after a step that
+  // does not.
   for (int steps : {8, 9, 20}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
   EXPECT_EQ(losses(folder_ / "parts.jsonl"), losses(folder_ / "whole.jsonl"));
   const std::string manifest = folder_.read("runs/step-00000020/manifest.json");
@@ -114,7 +139,8 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
   EXPECT_TRUE(contains(manifest, "\"plateau.best\""));
 }
 
-// In every run, and with synchronous and asynchronous saves. Only the id of the run and its training time differ.
+// In every run, and with synchronous and asynchronous saves. Only the id of the run and its
+// training time differ.
 TEST_F(Resume, EqualStepsGiveEqualFiles) {
   const Words kModels[] = {{"--model", "mlp:600,500", "--optimizer", "adamw"},
                            {"--model", "cnn:64,512", "--batch-size", "8", "--zero", "1"}};
@@ -146,8 +172,77 @@ TEST_F(Resume, EqualStepsGiveEqualFiles) {
 TEST_F(Resume, WorksAtAnotherWorldSize) {
   train(3, folder_ / "curve", folder_ / "runs", 7);
   train(2, folder_ / "curve", folder_ / "runs", 20);
-  EXPECT_EQ(losses(folder_ / "curve").size(), 20u);
   EXPECT_TRUE(fs::exists(folder_ / "runs/step-00000020/rank-00001.safetensors"));
+}
+
+// Step by step from 1.
+std::vector<double> learning_rates(const fs::path& metrics) {
+  std::ifstream lines(metrics);
+  std::vector<double> rates;
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line, nullptr, false);
+    if (record.contains("lr")) rates.push_back(record["lr"]);
+  }
+  return rates;
+}
+
+// Two epochs of four with 4 ranks, the others with one: 12 steps an epoch, then 45.
+TEST_F(Resume, TheLearningRateFollowsTheSamplesAtAnotherGlobalBatch) {
+  options_ = {"--model", "mlp:8", "--lr-schedule", "cosine"};
+  train(4, folder_ / "whole", "");
+  train(4, folder_ / "curve", folder_ / "runs", 24);  // the checkpoint of the end of another curve
+  const std::vector<double> whole = learning_rates(folder_ / "whole");
+  ASSERT_EQ(whole.size(), 48u);
+  Ranks alone(1, command(folder_ / "curve", folder_ / "runs"));
+  expect_success(alone);
+  EXPECT_EQ(
+      alone.errors(),
+      "trainer: the global batch is 32 samples, and was 128 up to step 24: --lr-schedule, "
+      "--warmup-steps and "
+      "--max-steps follow the samples (a step counts as 0.267 steps); --lr stays as given, and "
+      "--checkpoint-every and --eval-every count steps of any size\n");
+  const std::vector<double> rates = learning_rates(folder_ / "curve");
+  ASSERT_EQ(rates.size(), 24u + 90);
+  for (std::size_t epoch_third = 0; epoch_third < 6; ++epoch_third)
+    EXPECT_NEAR(rates[24 + 15 * epoch_third], whole[24 + 4 * epoch_third], 1e-15) << epoch_third;
+}
+
+// Whatever makes it.
+TEST_F(Resume, TheLearningRateIsTheSameToTheBitAtTheSameGlobalBatch) {
+  const Words common = {"--model", "mlp:8", "--lr-schedule", "one-cycle", "--warmup-steps", "5"};
+  const auto set = [&](const Words& more) {
+    options_ = common;
+    options_.insert(options_.end(), more.begin(), more.end());
+  };
+  set({});
+  train(4, folder_ / "whole", "", 40);
+  Ranks(4, command(folder_ / "curve", folder_ / "runs", 40), {{"TORCHBRIDGE_FAIL", "step:25"}})
+      .wait();
+  set({"--batch-size", "64"});
+  train(2, folder_ / "curve", folder_ / "runs", 40);
+  EXPECT_EQ(learning_rates(folder_ / "curve"), learning_rates(folder_ / "whole"));
+}
+
+// The smaller steps of one rank, with and without a kill among them.
+TEST_F(Resume, ARunOfSeveralGlobalBatchesEqualsTheUndisturbedOne) {
+  options_ = {"--model", "mlp:8", "--lr-schedule", "cosine", "--warmup-steps", "12"};
+  train(2, folder_ / "first", folder_ / "first-runs", 10);
+  for (const char* name : {"whole", "parts"}) {
+    fs::copy(folder_ / "first", folder_ / name);
+    fs::copy(folder_ / "first-runs", folder_ / (name + std::string("-runs")),
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  }
+  train(1, folder_ / "whole", folder_ / "whole-runs", 40);
+  Ranks killed(1, command(folder_ / "parts", folder_ / "parts-runs", 40),
+               {{"TORCHBRIDGE_FAIL", "step:25"}});
+  EXPECT_EQ(killed.wait(), std::vector<int>{128 + SIGKILL}) << killed.errors();
+  train(1, folder_ / "parts", folder_ / "parts-runs", 40);
+  const std::vector<double> whole = learning_rates(folder_ / "whole");
+  // Of the 30 steps that --max-steps leaves, 13 end the epoch of 1437 samples: they and the other
+  // 17 are 25 and 34 now.
+  EXPECT_EQ(whole.size(), 10u + 25 + 34);
+  EXPECT_EQ(learning_rates(folder_ / "parts"), whole);
+  EXPECT_EQ(losses(folder_ / "parts"), losses(folder_ / "whole"));
 }
 
 TEST_F(Resume, AfterAKillEqualsTheUndisturbedRun) {
@@ -168,22 +263,26 @@ TEST_F(Resume, AfterAKillEqualsTheUndisturbedRun) {
 // Whoever gives it, by mistake or as the same command twice: no line of another run is lost.
 TEST_F(Resume, CopiesTheFilesOfAnotherRun) {
   const auto run = [&](int steps, const char* checkpoints, const Words& more = {}) {
-    Words words = trainer(
-        {"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve", "--sample-log", folder_ / "sample_log"});
-    if (*checkpoints) words.insert(words.end(), {"--checkpoint-dir", folder_ / checkpoints, "--checkpoint-every", "2"});
+    Words words = trainer({"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve",
+                           "--sample-log", folder_ / "sample_log"});
+    if (*checkpoints)
+      words.insert(words.end(),
+                   {"--checkpoint-dir", folder_ / checkpoints, "--checkpoint-every", "2"});
     words.insert(words.end(), more.begin(), more.end());
     Ranks ranks(2, words);
     expect_success(ranks);
     return ranks.errors();
   };
-  // The copies of both files with this number have their earlier contents, and a message names them.
+  // The copies of both files with this number have their earlier contents, and a message names
+  // them.
   const auto expect_copied = [&](int number, const std::string& errors, const std::string& curve,
                                  const std::string& sample_log, const std::string& reason) {
-    for (const auto& [name, before] : {std::pair("curve", curve), std::pair("sample_log", sample_log)}) {
+    for (const auto& [name, before] :
+         {std::pair("curve", curve), std::pair("sample_log", sample_log)}) {
       const std::string aside = std::string(name) + ".aside-" + std::to_string(number);
       EXPECT_EQ(folder_.read(aside), before);
-      EXPECT_TRUE(contains(errors, "trainer: '" + (folder_ / name).string() + "' " + reason + ": copied to '" +
-                                       (folder_ / aside).string() + "'\n"));
+      EXPECT_TRUE(contains(errors, "trainer: '" + (folder_ / name).string() + "' " + reason +
+                                       ": copied to '" + (folder_ / aside).string() + "'\n"));
     }
   };
   EXPECT_EQ(run(3, "own"), "");
@@ -199,11 +298,12 @@ TEST_F(Resume, CopiesTheFilesOfAnotherRun) {
   folder_.write("sample_log", sample_log);
   Ranks other(2, trainer({"--max-steps", "4", "--checkpoint-dir", folder_ / "other"}));
   expect_success(other);
-  expect_copied(2, run(5, "other"), curve, sample_log, "belongs to another run");  // one that goes on
+  // One that goes on.
+  expect_copied(2, run(5, "other"), curve, sample_log, "belongs to another run");
   EXPECT_TRUE(folder_.read("curve").starts_with("{\"step\":5,"));
 
-  // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but for the steps that
-  // come anew.
+  // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but
+  // for the steps that come anew.
   folder_.write("curve", curve);
   folder_.write("sample_log", sample_log);
   expect_copied(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, sample_log,
@@ -217,25 +317,28 @@ TEST_F(Resume, CopiesTheFilesOfAnotherRun) {
 
 TEST_F(Resume, ReportsACompletedRun) {
   train(1, folder_ / "curve", folder_ / "runs", 5);
-  Ranks again(1, {TRAINER, "--max-steps", "5", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"});
+  Ranks again(1, {TRAINER, "--max-steps", "5", "--model", "mlp:600,500", "--checkpoint-dir",
+                  folder_ / "runs"});
   EXPECT_EQ(again.wait(), std::vector<int>{0}) << again.errors();
   EXPECT_TRUE(contains(again.out(0), "the run is complete"));
 }
 
-// Ten steps an epoch. The path of the data may change, and between two epochs the data may change too.
+// Ten steps an epoch. The path of the data may change, and between two epochs the data may change
+// too.
 TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
   for (const char* name : {"data", "moved", "other"}) {
     fs::create_directory(folder_ / name);
     std::string rows = "x,y\n";
     for (int row = 0; row < 80; ++row)
-      rows +=
-          std::to_string(row) + "," + std::to_string(row == 79 && name == std::string("other") ? 1 : 2 * row) + "\n";
+      rows += std::to_string(row) + "," +
+              std::to_string(row == 79 && name == std::string("other") ? 1 : 2 * row) + "\n";
     folder_.write(std::string(name) + "/train.csv", rows);
     folder_.write(std::string(name) + "/test.csv", rows);
   }
   const auto train_with = [&](const char* data, int steps) {
-    return trainer({"--task", "table", "--batch-size", "4", "--epochs", "3", "--data", folder_ / data, "--max-steps",
-                    std::to_string(steps), "--checkpoint-dir", folder_ / "runs"});
+    return trainer({"--task", "table", "--batch-size", "4", "--epochs", "3", "--data",
+                    folder_ / data, "--max-steps", std::to_string(steps), "--checkpoint-dir",
+                    folder_ / "runs"});
   };
   const std::pair<const char*, int> kRuns[] = {{"data", 3}, {"moved", 10}, {"other", 13}};
   for (const auto& [data, steps] : kRuns) {
@@ -244,23 +347,30 @@ TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
   }
   Ranks back(2, train_with("data", 16));
   expect_one_line(back,
-                  "the checkpoint at step 13 was written in an epoch of other training data of the same size (--data " +
-                      (folder_ / "other").string() + "), this run has --data " + (folder_ / "data").string() +
+                  "the checkpoint at step 13 was written in an epoch of other training data of the "
+                  "same size (--data " +
+                      (folder_ / "other").string() + "), this run has --data " +
+                      (folder_ / "data").string() +
                       "; resuming would skip and repeat samples: give the data of the checkpoint");
 
   // A relative path to the same folder, now with other rows.
-  fs::copy_file(folder_ / "data/train.csv", folder_ / "other/train.csv", fs::copy_options::overwrite_existing);
+  fs::copy_file(folder_ / "data/train.csv", folder_ / "other/train.csv",
+                fs::copy_options::overwrite_existing);
   Ranks changed(
-      2, {"/bin/sh", "-c",
-          "cd " + folder_.path().string() +
-              "; exec " TRAINER " --quiet --task table --batch-size 4 --epochs 3 --data other --checkpoint-dir runs"});
-  expect_one_line(changed, "of the same size, which --data " + (folder_ / "other").string() + " contained then");
+      2,
+      {"/bin/sh", "-c",
+       "cd " + folder_.path().string() +
+           "; exec " TRAINER
+           " --quiet --task table --batch-size 4 --epochs 3 --data other --checkpoint-dir runs"});
+  expect_one_line(changed, "of the same size, which --data " + (folder_ / "other").string() +
+                               " contained then");
 }
 
 TEST_F(Resume, SkipsADamagedCheckpoint) {
   train(2, folder_ / "curve", folder_ / "runs", 15);
   folder_.write("runs/step-00000015/model.safetensors", "damaged");
-  Ranks again(2, trainer({"--max-steps", "16", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"}));
+  Ranks again(2, trainer({"--max-steps", "16", "--model", "mlp:600,500", "--checkpoint-dir",
+                          folder_ / "runs"}));
   EXPECT_EQ(again.wait(), (std::vector<int>{0, 0})) << again.errors();
   EXPECT_TRUE(contains(again.error(0), "step-00000015: model.safetensors has 7 bytes"));
   EXPECT_EQ(again.error(1), "");

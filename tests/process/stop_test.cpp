@@ -1,4 +1,5 @@
-// A signal to one rank stops all ranks at the same step, and the run resumes with the same results as without a stop.
+// A signal to one rank stops all ranks at the same step, and the run resumes with the same results
+// as without a stop.
 #include <chrono>
 #include <csignal>
 
@@ -15,8 +16,9 @@ class Stop : public testing::Test {
  protected:
   // A small model, so that steps are short.
   Words command(const std::string& name, const Words& more) const {
-    Words words = trainer({"--task", "table", "--epochs", "1000000", "--deterministic", "--metrics",
-                           folder_ / (name + ".jsonl"), "--sample-log", folder_ / (name + ".sample_log")});
+    Words words =
+        trainer({"--task", "table", "--epochs", "1000000", "--deterministic", "--metrics",
+                 folder_ / (name + ".jsonl"), "--sample-log", folder_ / (name + ".sample_log")});
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -32,9 +34,12 @@ class Stop : public testing::Test {
   std::string sample_log(const std::string& name) const {
     std::string text = folder_.read(name + ".sample_log");
     const auto begin = text.find(",\"run\":\"");
-    return begin == std::string::npos ? "no run in " + text : text.erase(begin, text.find("}\n", begin) - begin);
+    return begin == std::string::npos ? "no run in " + text
+                                      : text.erase(begin, text.find("}\n", begin) - begin);
   }
-  bool has(const std::string& file) const { return fs::exists(folder_ / file) && fs::file_size(folder_ / file) > 0; }
+  bool has(const std::string& file) const {
+    return fs::exists(folder_ / file) && fs::file_size(folder_ / file) > 0;
+  }
   void wait_until_training(const std::string& name) {
     ASSERT_TRUE(eventually([&] { return has(name + ".jsonl"); }));
   }
@@ -51,26 +56,30 @@ TEST_F(Stop, ResumesBitForBit) {
                 {4, SIGINT, "SIGINT"},
                 {8, SIGTERM, "SIGTERM"}};
   for (const auto& c : kCases) {
-    const std::string whole = "whole" + std::to_string(c.world_size), parts = "parts" + std::to_string(c.world_size);
+    const std::string whole = "whole" + std::to_string(c.world_size),
+                      parts = "parts" + std::to_string(c.world_size);
     Ranks ranks(c.world_size, saving(parts, {}));
     wait_until_training(parts);
-    ranks.kill_rank(c.world_size - 1, c.signal);  // the others get the request with the step's reduction
+    // The others get the request with the step's reduction.
+    ranks.kill_rank(c.world_size - 1, c.signal);
     EXPECT_EQ(ranks.wait(), std::vector<int>(c.world_size, kRequeue)) << ranks.errors();
     const auto stopped_after = losses(folder_ / (parts + ".jsonl")).size();
-    EXPECT_TRUE(contains(ranks.error(0), std::string("trainer: ") + c.name + ": stopped after step " +
+    EXPECT_TRUE(contains(ranks.error(0), std::string("trainer: ") + c.name +
+                                             ": stopped after step " +
                                              std::to_string(stopped_after) + " of"));
     EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
 
     const Words until = {"--max-steps", std::to_string(stopped_after + 8)};
     complete(c.world_size, saving(parts, until));
     complete(c.world_size, command(whole, until));
-    EXPECT_EQ(losses(folder_ / (parts + ".jsonl")), losses(folder_ / (whole + ".jsonl"))) << c.world_size << " ranks";
+    EXPECT_EQ(losses(folder_ / (parts + ".jsonl")), losses(folder_ / (whole + ".jsonl")))
+        << c.world_size << " ranks";
     EXPECT_EQ(sample_log(parts), sample_log(whole));
   }
 }
 
 // The state of the plateau schedule depends on each evaluation.
-TEST_F(Stop, InTheMiddleOfAnEvaluationWhichTheNextStartRepeats) {
+TEST_F(Stop, InTheMiddleOfAnEvaluationLetsTheNextStartRepeatIt) {
   const Words options = {"--model",       "mlp:2000,2000",
                          "--lr",          "1e-4",
                          "--lr-schedule", "plateau:patience=0,factor=0.5,threshold=0.5",
@@ -106,7 +115,7 @@ TEST_F(Stop, WithoutCheckpointsPrintsThatNothingIsSaved) {
   EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
 }
 
-TEST_F(Stop, BeforeTheProcessGroupIsFormed) {
+TEST_F(Stop, IsPossibleBeforeTheProcessGroupIsFormed) {
   const int port = free_port();
   Ranks ranks({0}, 2, port, saving("alone", {}));
   ASSERT_TRUE(eventually([&] {
@@ -114,7 +123,8 @@ TEST_F(Stop, BeforeTheProcessGroupIsFormed) {
   }));
   ranks.kill_rank(0, SIGTERM);
   EXPECT_EQ(ranks.wait(std::chrono::seconds(5)), std::vector<int>{kRequeue});
-  EXPECT_TRUE(contains(ranks.errors(), "trainer: SIGTERM: stopped before the process group was formed"));
+  EXPECT_TRUE(
+      contains(ranks.errors(), "trainer: SIGTERM: stopped before the process group was formed"));
 }
 
 // One rank gets the signal while rank 0 is late, and all stop in order.
@@ -126,9 +136,11 @@ TEST_F(Stop, ASignalBeforeTheRanksHaveJoinedStopsThemAll) {
   ASSERT_TRUE(eventually([&] { return signalled.catches(0, SIGTERM); }));
   signalled.kill_rank(0, SIGTERM);
   late.kill_rank(0, SIGCONT);
-  EXPECT_EQ(signalled.wait(std::chrono::seconds(20)), std::vector<int>{kRequeue}) << signalled.errors();
+  EXPECT_EQ(signalled.wait(std::chrono::seconds(20)), std::vector<int>{kRequeue})
+      << signalled.errors();
   EXPECT_EQ(late.wait(std::chrono::seconds(20)), std::vector<int>{kRequeue}) << late.errors();
-  EXPECT_TRUE(contains(late.errors(), "trainer: SIGTERM: stopped after step 0 of")) << late.errors();
+  EXPECT_TRUE(contains(late.errors(), "trainer: SIGTERM: stopped after step 0 of"))
+      << late.errors();
 }
 
 // The group cannot be formed: the others learn that the rank is gone from its connection.
@@ -139,14 +151,16 @@ TEST_F(Stop, ARankThatASignalEndsWhileAnotherIsMissingEndsThemAll) {
   ASSERT_TRUE(eventually([&] { return signalled.stopped(0); }));
   signalled.kill_rank(0, SIGTERM);
   signalled.kill_rank(0, SIGCONT);
-  EXPECT_EQ(signalled.wait(std::chrono::seconds(10)), std::vector<int>{kRequeue}) << signalled.errors();
+  EXPECT_EQ(signalled.wait(std::chrono::seconds(10)), std::vector<int>{kRequeue})
+      << signalled.errors();
   EXPECT_EQ(waiting.wait(std::chrono::seconds(10)), std::vector<int>{1}) << waiting.errors();
   EXPECT_TRUE(contains(waiting.errors(), "the connection to rank 1")) << waiting.errors();
 }
 
-TEST_F(Stop, BeforeTheLimitOfTheJob) {
+TEST_F(Stop, SavesBeforeTheLimitOfTheJob) {
   const auto end = std::chrono::system_clock::now() + std::chrono::seconds(1000);
-  const Variables job = {{"SLURM_JOB_END_TIME", std::to_string(std::chrono::system_clock::to_time_t(end))}};
+  const Variables job = {
+      {"SLURM_JOB_END_TIME", std::to_string(std::chrono::system_clock::to_time_t(end))}};
   Ranks at_once(2, saving("limited", {"--stop-before-limit", "2000"}), job);
   EXPECT_EQ(at_once.wait(), std::vector<int>(2, kRequeue)) << at_once.errors();
   EXPECT_TRUE(contains(at_once.errors(), "trainer: the job ends in "));
@@ -165,13 +179,16 @@ TEST_F(Stop, ASecondInterruptOrTheEndOfTheGraceEndsAHangingRank) {
     ranks.kill_rank(0, SIGINT);
     ASSERT_TRUE(eventually(
         [&] {
-          if (!grace) ranks.kill_rank(0, SIGINT);  // repeatedly: two signals at once may be delivered as one
+          if (!grace)
+            ranks.kill_rank(0, SIGINT);  // repeatedly: two signals at once may be delivered as one
           return ranks.ended(0);
         },
         std::chrono::seconds(10)));
     ranks.kill_rank(1, SIGKILL);
     EXPECT_EQ(ranks.wait(), (std::vector<int>{grace ? kRequeue : 128 + SIGINT, 128 + SIGKILL}));
-    EXPECT_TRUE(!grace || contains(ranks.error(0), "the grace time after the signal ended before the run had stopped"));
+    EXPECT_TRUE(!grace ||
+                contains(ranks.error(0),
+                         "the grace time after the signal ended before the run had stopped"));
   }
 }
 
@@ -181,7 +198,8 @@ TEST_F(Stop, ResumesAtAnotherWorldSizeInTheSameOrder) {
   fs::create_directory(data);
   std::string rows = "a,b,y\n";
   for (int i = 0; i < 240; ++i)
-    rows += std::to_string(i % 16) + "," + std::to_string(i / 16) + "," + std::to_string(i * 7 % 240) + "\n";
+    rows += std::to_string(i % 16) + "," + std::to_string(i / 16) + "," +
+            std::to_string(i * 7 % 240) + "\n";
   folder_.write("data/train.csv", rows);
   folder_.write("data/test.csv", rows);
   const auto train = [&](const std::string& name, int world_size, int steps, Words more) {
@@ -198,11 +216,13 @@ TEST_F(Stop, ResumesAtAnotherWorldSizeInTheSameOrder) {
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
 
-  Process check({SOURCE_DIR "/scripts/check_sample_log", folder_ / "parts.sample_log", "--samples", "240",
-                 "--same-order-as", folder_ / "whole.sample_log"},
+  Process check({SOURCE_DIR "/scripts/check_sample_log", folder_ / "parts.sample_log", "--samples",
+                 "240", "--same-order-as", folder_ / "whole.sample_log"},
                 {}, folder_ / "check");
-  EXPECT_EQ(check.wait(std::chrono::steady_clock::now() + std::chrono::seconds(20)), 0) << check.error();
-  EXPECT_TRUE(contains(check.out(), "60 steps, 3 epochs of 240 samples, each sample once; ranks 2 -> 3 -> 1 -> 4"));
+  EXPECT_EQ(check.wait(std::chrono::steady_clock::now() + std::chrono::seconds(20)), 0)
+      << check.error();
+  EXPECT_TRUE(contains(
+      check.out(), "60 steps, 3 epochs of 240 samples, each sample once; ranks 2 -> 3 -> 1 -> 4"));
 }
 
 // check_sample_log finds each kind of fault.
@@ -217,8 +237,10 @@ TEST_F(Stop, CheckSampleLogRejectsFaults) {
     const char *from, *to, *complaint;
   } kCases[] = {
       {"", "", ""},
-      {"[4],[0]", "[4],[1]", "epoch 0: the 1 samples after the first 5 are not the padding for 2 ranks"},
-      {"[4],[0]", "[4,0],[0,1]", "epoch 0: the 3 samples after the first 5 are not the padding for 2 ranks"},
+      {"[4],[0]", "[4],[1]",
+       "epoch 0: the 1 samples after the first 5 are not the padding for 2 ranks"},
+      {"[4],[0]", "[4,0],[0,1]",
+       "epoch 0: the 3 samples after the first 5 are not the padding for 2 ranks"},
       {"[4,3,2,1,0]", "[4,3,3,1,0]", "epoch 1: sample 3 was used twice"},
       {"[4,3,2,1,0]", "[4,3,1,0]", "epoch 1: 1 samples were not used, such as 2"},
       {"\"step\":2", "\"step\":3", "step 3 follows step 1"},
@@ -232,7 +254,9 @@ TEST_F(Stop, CheckSampleLogRejectsFaults) {
     folder_.write("sample_log", text);
     Process check({SOURCE_DIR "/scripts/check_sample_log", folder_ / "sample_log"}, {},
                   folder_ / ("check" + std::to_string(&c - kCases)));
-    EXPECT_EQ(check.wait(std::chrono::steady_clock::now() + std::chrono::seconds(20)), *c.from ? 1 : 0) << text;
+    EXPECT_EQ(check.wait(std::chrono::steady_clock::now() + std::chrono::seconds(20)),
+              *c.from ? 1 : 0)
+        << text;
     EXPECT_TRUE(!*c.from || contains(check.error(), c.complaint));
   }
 }

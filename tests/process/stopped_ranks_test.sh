@@ -14,15 +14,21 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 
-# stop RANK PHASE LINE: "exec" is before the program, in the shell that becomes it. The program's heartbeat timeout is
+# stop RANK PHASE LINE: "exec" is before the program, in the shell that becomes it, and "script" in a program that the
+# shell waits for. The program's heartbeat timeout is
 # two seconds, its time to join sixty.
 stop() {
   local code=0
   SECONDS=0
   timeout 100 "$mpirun" -n 3 sh -c \
     'if [ "$OMPI_COMM_WORLD_RANK" = "$0" ]; then
-       if [ "$1" = exec ]; then kill -STOP $$; else export TORCHBRIDGE_FAIL=$1:1:stop; fi
+       case $1 in
+         exec) kill -STOP $$ ;;
+         script) sh -c "kill -STOP \$\$"; exit 3 ;;
+         *) export TORCHBRIDGE_FAIL=$1:1:stop ;;
+       esac
      fi
+     if [ "$1" = script ]; then shift; "$@"; exit $?; fi
      shift
      exec "$@"' \
     "$1" "$2" "$small_training" --steps 3 --timeout 60 >"$work/output" 2>&1 || code=$?
@@ -33,5 +39,6 @@ stop() {
 
 stop 0 start 'rank 0 on .* has been stopped for 2 s while the ranks start \(process [0-9]+, state T\)'
 stop 0 exec 'rank 0 on .* has been stopped for 2 s while the ranks start \(process [0-9]+, state T\)'
+stop 1 script 'rank 1 on .* has been stopped for 2 s while the ranks start \(process [0-9]+, state T\)'
 stop 2 start 'rank 2 on .* has been stopped for 2 s while the ranks start \(process [0-9]+, state T\)'
 stop 1 left 'signal 9 \(Killed\)'

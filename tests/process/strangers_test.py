@@ -202,8 +202,8 @@ def run(trainer, work):
 
 
 def main():
-    if os.geteuid() != 0:
-        print("SKIPPED: two users and a network namespace need root")
+    check = Path(__file__).parents[1] / "support/other_users_can_run"
+    if subprocess.run([check, Path(sys.argv[1]).resolve()], check=False).returncode != 0:
         sys.exit(77)
     if sys.argv[2:] != ["inside"]:
         os.execvp("unshare", ["unshare", "--net", sys.executable, *sys.argv, "inside"])

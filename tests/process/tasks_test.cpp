@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -17,11 +19,34 @@
 namespace {
 
 const std::vector<int> kOneGood = {0}, kTwoGood = {0, 0};
-const Words kTinyText = {"--task", "text", "--model", "gpt:layers=1,heads=2,width=32,context=16", "--batch-size", "8"};
+const Words kTinyText = {
+    "--task", "text", "--model", "gpt:layers=1,heads=2,width=32,context=16", "--batch-size", "8"};
 
 Words joined(Words command, const Words& more) {
   command.insert(command.end(), more.begin(), more.end());
   return command;
+}
+
+// Of a trace of torch's profiler.
+struct Span {
+  std::string name;
+  std::int64_t thread;
+  double begin, end;
+  bool is_within(const Span& other) const {
+    return thread == other.thread && other.begin <= begin && end <= other.end;
+  }
+};
+
+std::vector<Span> spans_of(const std::string& text) {
+  const auto trace = nlohmann::json::parse(text);
+  std::vector<Span> spans;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.value("ph", "") != "X" || !event.at("tid").is_number()) continue;
+    const double begin = event.at("ts");
+    spans.push_back(
+        {event.at("name"), event.at("tid"), begin, begin + event.at("dur").get<double>()});
+  }
+  return spans;
 }
 
 class Tasks : public testing::Test {
@@ -54,40 +79,71 @@ TEST_F(Tasks, EachLearns) {
 // Numbers near 1002, of which bfloat16 has only 1000 and 1004.
 TEST_F(Tasks, ATablesNumbersKeepTheirPrecisionUnderAutocast) {
   std::string rows = "a,b\n";
-  for (int i = 0; i < 64; ++i) rows += std::to_string(i % 8) + "," + std::to_string(1001.5 + i % 2) + "\n";
+  for (int i = 0; i < 64; ++i)
+    rows += std::to_string(i % 8) + "," + std::to_string(1001.5 + i % 2) + "\n";
   folder_.write("train.csv", rows);
   folder_.write("test.csv", rows);
   const auto curve = [&](const std::string& precision) {
-    Ranks alone(1, trainer({"--task", "table", "--data", folder_.path(), "--max-steps", "3", "--precision", precision,
-                            "--metrics", folder_ / precision}));
+    Ranks alone(1, trainer({"--task", "table", "--data", folder_.path(), "--max-steps", "3",
+                            "--precision", precision, "--metrics", folder_ / precision}));
     EXPECT_EQ(alone.wait(), kOneGood) << alone.errors();
     return losses(folder_ / precision);
   };
   const auto whole = curve("fp32"), half = curve("bf16");
   ASSERT_EQ(half.size(), 3u);
   ASSERT_EQ(whole.size(), 3u);
-  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(half[i], whole[i], 0.05 * whole[i]) << i;
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    EXPECT_NEAR(half[i], whole[i], 0.05 * whole[i]) << i;
+}
+
+// Times in milliseconds, ten rows a second, and a line of them: of 32-bit floats there is one in
+// two minutes.
+TEST_F(Tasks, ATablesNumbersAreScaledBeforeTheyAreRounded) {
+  std::string rows = "time,position\n";
+  for (std::int64_t i = 0; i < 256; ++i)
+    rows += std::to_string(1'764'140'400'123 + 100 * i) + "," +
+            std::to_string(5'000'000'000 + 3 * i) + "\n";
+  folder_.write("train.csv", rows);
+  folder_.write("test.csv", rows);
+  Ranks alone(1, trainer({"--task", "table", "--data", folder_.path(), "--lr", "0.05", "--epochs",
+                          "20", "--metrics", folder_ / "m"}));
+  ASSERT_EQ(alone.wait(), kOneGood) << alone.errors();
+  EXPECT_LT(losses(folder_ / "m").back(), 1e-4);
+}
+
+TEST_F(Tasks, LeavesOutSamplesThatCannotBeRead) {
+  std::string tokens;
+  for (int i = 0; i < 400; ++i)
+    tokens += i == 200 ? "\xff\xff" : std::string("\1\0", 2);  // one beyond the vocabulary
+  for (const char* name : {"train.bin", "val.bin"}) folder_.write(name, tokens);
+  const Words command = joined(kTinyText, {"--data", folder_.path(), "--epochs", "1"});
+  EXPECT_TRUE(contains(complaint(command, 1), "train.bin: byte 400: token 65535"));
+  Ranks alone(1, trainer(joined(command, {"--skip-unreadable"})));
+  ASSERT_EQ(alone.wait(), kOneGood) << alone.errors();
+  for (const std::string set : {"training", "evaluation"})
+    EXPECT_TRUE(contains(alone.errors(), " of the " + set + " set is skipped, 1 so far: "));
 }
 
 TEST_F(Tasks, GeneratesTextAndPredictsTheClassOfAnImage) {
-  Ranks text(1, trainer(joined(kTinyText, {"--max-steps", "5", "--checkpoint-dir", folder_ / "text"})));
+  Ranks text(
+      1, trainer(joined(kTinyText, {"--max-steps", "5", "--checkpoint-dir", folder_ / "text"})));
   ASSERT_EQ(text.wait(), kOneGood) << text.errors();
   // The model is the checkpoint's.
-  Ranks generated(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "And God said",
-                              "--generate-length", "40"}));
+  Ranks generated(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate",
+                              "And God said", "--generate-length", "40"}));
   ASSERT_EQ(generated.wait(), kOneGood) << generated.errors();
   EXPECT_EQ(generated.out(0).find("And God said"), 0u) << generated.out(0);
   EXPECT_EQ(generated.out(0).size(), std::string("And God said\n").size() + 40);
   // Without --task it is the checkpoint's.
-  Ranks without_task(
-      1, trainer({"--checkpoint-dir", folder_ / "text", "--generate", "And God said", "--generate-length", "40"}));
+  Ranks without_task(1, trainer({"--checkpoint-dir", folder_ / "text", "--generate", "And God said",
+                                 "--generate-length", "40"}));
   ASSERT_EQ(without_task.wait(), kOneGood) << without_task.errors();
   EXPECT_EQ(without_task.out(0), generated.out(0));
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "text", "--predict", "x"}, 1),
                        "--predict: task 'text' does not support it: give --task digits"));
   const auto coldest = [&](const char* temperature) {
-    Ranks cold(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x",
-                           "--generate-length", "5", "--temperature", temperature}));
+    Ranks cold(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate",
+                           "x", "--generate-length", "5", "--temperature", temperature}));
     EXPECT_EQ(cold.wait(), kOneGood) << cold.errors();
     return cold.out(0);
   };
@@ -95,20 +151,21 @@ TEST_F(Tasks, GeneratesTextAndPredictsTheClassOfAnImage) {
 
   // So are its data: with these there is no text for the tokens.
   for (const char* name : {"train.bin", "val.bin"}) folder_.write(name, std::string(400, '\1'));
-  Ranks tokens(1, trainer(joined(kTinyText, {"--data", folder_.path(), "--max-steps", "1", "--checkpoint-dir",
-                                             folder_ / "tokens"})));
+  Ranks tokens(1, trainer(joined(kTinyText, {"--data", folder_.path(), "--max-steps", "1",
+                                             "--checkpoint-dir", folder_ / "tokens"})));
   ASSERT_EQ(tokens.wait(), kOneGood) << tokens.errors();
-  EXPECT_TRUE(contains(complaint({"--task", "text", "--checkpoint-dir", folder_ / "tokens", "--generate", "x"}, 1),
-                       "tokens of '.bin' files"));
+  EXPECT_TRUE(contains(
+      complaint({"--task", "text", "--checkpoint-dir", folder_ / "tokens", "--generate", "x"}, 1),
+      "tokens of '.bin' files"));
 
   Ranks digits(1, trainer({"--epochs", "4", "--checkpoint-dir", folder_ / "digits"}));
   ASSERT_EQ(digits.wait(), kOneGood) << digits.errors();
-  Ranks predicted(
-      1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict", SOURCE_DIR "/tests/data/images/seven.png"}));
+  Ranks predicted(1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict",
+                              SOURCE_DIR "/tests/data/images/seven.png"}));
   ASSERT_EQ(predicted.wait(), kOneGood) << predicted.errors();
   EXPECT_TRUE(contains(predicted.out(0), "seven.png: 7 (")) << predicted.out(0);
-  EXPECT_TRUE(
-      contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "contains no checkpoint"));
+  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1),
+                       "contains no checkpoint"));
 }
 
 // train.StepTest checks which samples are named, and that the model does not change.
@@ -116,7 +173,8 @@ TEST_F(Tasks, ANanLossStopsAllRanksWithOneLine) {
   Ranks stopped(2, trainer({"--lr", "1e38", "--max-steps", "9"}));
   EXPECT_EQ(stopped.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(stopped.errors()), 1) << stopped.errors();
-  EXPECT_TRUE(contains(stopped.errors(), "trainer: rank 0: step 2: the loss is ")) << stopped.errors();
+  EXPECT_TRUE(contains(stopped.errors(), "trainer: rank 0: step 2: the loss is "))
+      << stopped.errors();
   EXPECT_TRUE(contains(stopped.errors(), "on 2 of 2 ranks")) << stopped.errors();
 }
 
@@ -132,9 +190,11 @@ TEST_F(Tasks, ARunThatSkipsAllStepsFails) {
 
 TEST_F(Tasks, AShortRunThatSkipsAllStepsFails) {
   const auto train = [&](const Words& words) {
-    return Ranks(2, trainer(joined(words, {"--max-steps", "20", "--checkpoint-dir", folder_ / "runs"})));
+    return Ranks(
+        2, trainer(joined(words, {"--max-steps", "20", "--checkpoint-dir", folder_ / "runs"})));
   };
-  const std::string skipped = " steps were skipped because of an infinite or NaN loss or gradient; lower --lr";
+  const std::string skipped =
+      " steps were skipped because of an infinite or NaN loss or gradient; lower --lr";
   Ranks none = train({"--precision", "fp16", "--loss-scale", "1e30"});
   EXPECT_EQ(none.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(none.errors()), 1) << none.errors();
@@ -143,7 +203,8 @@ TEST_F(Tasks, AShortRunThatSkipsAllStepsFails) {
   EXPECT_EQ(spoiled.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(spoiled.errors()), 20) << spoiled.errors();
   EXPECT_TRUE(contains(spoiled.errors(), ": the last 19" + skipped)) << spoiled.errors();
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/latest")) << "a restart would find all steps done";
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/latest"))
+      << "a restart would find all steps done";
   Ranks some = train({"--precision", "fp16", "--loss-scale", "1e9"});
   EXPECT_EQ(some.wait(), kTwoGood) << some.errors();
 }
@@ -152,13 +213,16 @@ TEST_F(Tasks, AShortRunThatSkipsAllStepsFails) {
 TEST_F(Tasks, WeightsThatAreNotFiniteAreNotSavedAndFailTheRun) {
   const std::string not_saved = "; no checkpoint is saved: lower --lr, or clip with --clip-norm";
   const Words options = {"--max-steps", "1", "--lr", "1e299", "--checkpoint-dir", folder_ / "runs"};
-  EXPECT_TRUE(contains(complaint(options, 1), "the evaluation loss after step 1 is infinite or NaN" + not_saved));
+  EXPECT_TRUE(contains(complaint(options, 1),
+                       "the evaluation loss after step 1 is infinite or NaN" + not_saved));
   const Words each_step = joined(options, {"--checkpoint-every", "1"});
-  EXPECT_TRUE(contains(complaint(each_step, 1), "a weight is infinite or NaN after step 1" + not_saved));
+  EXPECT_TRUE(
+      contains(complaint(each_step, 1), "a weight is infinite or NaN after step 1" + not_saved));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/step-00000001"));
 }
 
-// The norm in the metrics overflows before a gradient does; without clipping that does not stop the run.
+// The norm in the metrics overflows before a gradient does; without clipping that does not stop the
+// run.
 TEST_F(Tasks, MetricsDoNotChangeTheOutcome) {
   const Words options = {"--lr", "1e4", "--max-steps", "4"};
   const std::string without = complaint(options, 1);
@@ -166,36 +230,27 @@ TEST_F(Tasks, MetricsDoNotChangeTheOutcome) {
   EXPECT_EQ(complaint(joined(options, {"--metrics", folder_ / "curve"}), 1), without);
 }
 
-// The loop of main.cpp, checked by the profiler. The CPU's fused Adam reads its step counts, which are on the CPU.
+// The loop of main.cpp, checked by the profiler. The CPU's fused Adam reads its step counts, which
+// are on the CPU.
 TEST_F(Tasks, NoStepReadsANumberOfTheDevice) {
   const std::vector<Words> ways = {
-      {"--optimizer", "adamw", "--precision", "fp16", "--clip-norm", "1", "--on-nan", "skip", "--metrics",
-       folder_ / "curve"},
+      {"--optimizer", "adamw", "--precision", "fp16", "--clip-norm", "1", "--on-nan", "skip",
+       "--metrics", folder_ / "curve"},
       {"--zero", "1", "--zero-gradients", "reduce-scatter", "--grad-accumulation", "2"},
       {"--grad-comm", "bf16", "--lr-schedule", "cosine", "--tensorboard", folder_ / "events"}};
   for (const Words& way : ways) {
     const std::string file = folder_ / "trace.json";
-    Ranks ranks(2,
-                trainer(joined(way, {"--lr", "0.001", "--max-steps", "20", "--profile", "5", "--profile-file", file})));
+    Ranks ranks(2, trainer(joined(way, {"--lr", "0.001", "--max-steps", "20", "--profile", "5",
+                                        "--profile-file", file})));
     ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
-    const auto trace = nlohmann::json::parse(folder_.read("trace.json"));
-    struct Span {
-      std::string name;
-      std::int64_t thread;
-      double begin, end;
-    };
-    std::vector<Span> spans;
-    for (const auto& event : trace.at("traceEvents")) {
-      if (event.value("ph", "") != "X" || !event.at("tid").is_number()) continue;
-      const double begin = event.at("ts");
-      spans.push_back({event.at("name"), event.at("tid"), begin, begin + event.at("dur").get<double>()});
-    }
-    EXPECT_EQ(std::ranges::count_if(spans, [](const Span& span) { return span.name.starts_with("step "); }), 5);
+    const std::vector<Span> spans = spans_of(folder_.read("trace.json"));
+    EXPECT_EQ(std::ranges::count_if(
+                  spans, [](const Span& span) { return span.name.starts_with("step "); }),
+              5);
     for (const Span& span : spans) {
       if (span.name != "aten::_local_scalar_dense" && span.name != "aten::nonzero") continue;
       const bool is_of_fused_adam = std::ranges::any_of(spans, [&](const Span& around) {
-        return around.name == "aten::_fused_adamw_" && around.thread == span.thread && around.begin <= span.begin &&
-               span.end <= around.end;
+        return around.name == "aten::_fused_adamw_" && span.is_within(around);
       });
       EXPECT_TRUE(is_of_fused_adam) << way.front() << ": " << span.name;
     }
@@ -203,15 +258,82 @@ TEST_F(Tasks, NoStepReadsANumberOfTheDevice) {
   }
 }
 
+// On a GPU each of them is a kernel of every parameter, or a pass over all gradients.
+TEST_F(Tasks, OneRankNeitherFillsBucketsNorReducesNorChecksWhatTheNormShows) {
+  const struct {
+    Words options;
+    std::map<std::string, int> operations;  // in three steps
+  } kCases[] = {{{"--clip-norm", "1"}, {}},
+                {{}, {{"aten::_amp_foreach_non_finite_check_and_unscale_", 3}}},
+                {{"--grad-comm", "bf16"}, {{"torch::distributed::reducer::copy_", 3 * 4}}}};
+  for (const auto& [options, operations] : kCases) {
+    Ranks rank(1, trainer(joined(options, {"--max-steps", "20", "--profile", "3", "--profile-file",
+                                           folder_ / "trace.json"})));
+    ASSERT_EQ(rank.wait(), std::vector<int>{0}) << rank.errors();
+    std::map<std::string, int> found;
+    const auto trace = nlohmann::json::parse(folder_.read("trace.json"));
+    for (const auto& event : trace.at("traceEvents")) {
+      const std::string name = event.value("name", "");
+      if (name.starts_with("torch::distributed::") || name.starts_with("c10d::") ||
+          name.starts_with("aten::_amp_"))
+        ++found[name];
+    }
+    for (const auto& [name, count] : operations) EXPECT_GE(found[name], count) << name;
+    if (operations.empty()) {
+      EXPECT_EQ(found, operations);
+    }
+    std::filesystem::remove(folder_ / "trace.json");
+  }
+}
+
+// On a GPU each is at least a kernel; views, and casts to the type that a tensor has, are none.
+TEST_F(Tasks, AStepOfOneRankHasFewOperationsBesideForwardBackwardAndOptimizer) {
+  Ranks rank(1, trainer({"--task", "table", "--model", "linear", "--optimizer", "adamw",
+                         "--clip-norm", "1", "--max-steps", "20", "--profile", "1",
+                         "--profile-file", folder_ / "trace.json"}));
+  ASSERT_EQ(rank.wait(), kOneGood) << rank.errors();
+  std::vector<Span> spans = spans_of(folder_.read("trace.json"));
+  std::ranges::sort(spans, {}, [](const Span& span) { return std::pair(span.begin, -span.end); });
+  const auto step =
+      std::ranges::find_if(spans, [](const Span& span) { return span.name.starts_with("step "); });
+  ASSERT_NE(step, spans.end());
+  const std::set<std::string> none = {"detach", "slice", "to", "view"};
+  std::string found;
+  double end = 0;  // of the outermost one before
+  for (const Span& span : spans) {
+    const bool is_backward = span.name.starts_with("autograd::");
+    if (!span.is_within(*step) || span.end <= end) continue;
+    if (!is_backward && !span.name.starts_with("aten::")) continue;
+    end = span.end;
+    const std::string name = span.name.substr(span.name.find("::") + 2);
+    if (is_backward)
+      found.clear();
+    else if (!none.contains(name))
+      found += name + " ";
+  }
+  EXPECT_EQ(found,
+            "zeros _foreach_norm stack linalg_vector_norm add reciprocal mul clamp _foreach_mul_ "
+            "sub add_ full sub ne_ cat sum ne_ rsub _foreach_add_ _fused_adamw_ ");
+}
+
 TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {
-  const Words options = {
-      "--lr", "0", "--momentum", "0", "--epochs", "50", "--eval-every", "2", "--checkpoint-dir", folder_ / "runs"};
+  const Words options = {"--lr",
+                         "0",
+                         "--momentum",
+                         "0",
+                         "--epochs",
+                         "50",
+                         "--eval-every",
+                         "2",
+                         "--checkpoint-dir",
+                         folder_ / "runs"};
   Ranks first(2, trainer(joined(options, {"--early-stop", "3", "--max-steps", "4"})));
   ASSERT_EQ(first.wait(), kTwoGood) << first.errors();
   Ranks second(2, trainer(joined(options, {"--early-stop", "3"})));
   ASSERT_EQ(second.wait(), kTwoGood) << second.errors();
   // The first of four equal losses is the best.
-  EXPECT_TRUE(contains(second.out(0), "trainer: 8 steps (stopped early: the lowest loss was ")) << second.out(0);
+  EXPECT_TRUE(contains(second.out(0), "trainer: 8 steps (stopped early: the lowest loss was "))
+      << second.out(0);
 }
 
 TEST_F(Tasks, WritesTheStepsOfLogEveryTheEvaluatedOnesAndTheLast) {
@@ -228,8 +350,9 @@ TEST_F(Tasks, WritesTheStepsOfLogEveryTheEvaluatedOnesAndTheLast) {
   Ranks whole(2, trainer(joined(options, {"--max-steps", "11", "--metrics", folder_ / "whole"})));
   expect_success(whole);
   for (const char* steps : {"5", "11"}) {
-    const Words some = {"--max-steps",      steps,           "--log-every", "4", "--metrics", folder_ / "some",
-                        "--checkpoint-dir", folder_ / "runs"};
+    const Words some = {
+        "--max-steps",      steps,           "--log-every", "4", "--metrics", folder_ / "some",
+        "--checkpoint-dir", folder_ / "runs"};
     Ranks ranks(2, trainer(joined(options, some)));
     expect_success(ranks);
   }
@@ -237,7 +360,8 @@ TEST_F(Tasks, WritesTheStepsOfLogEveryTheEvaluatedOnesAndTheLast) {
   std::vector<std::int64_t> steps;
   for (const auto& [step, record] : some) {
     steps.push_back(step);
-    for (const char* name : {"loss", "lr", "grad_norm"}) EXPECT_EQ(record.at(name), all.at(step).at(name)) << step;
+    for (const char* name : {"loss", "lr", "grad_norm"})
+      EXPECT_EQ(record.at(name), all.at(step).at(name)) << step;
     const bool is_last = step == 5 || step == 11;  // of its start
     EXPECT_EQ(record.contains("eval_loss"), step % 3 == 0 || is_last) << step;
   }
@@ -250,8 +374,9 @@ TEST_F(Tasks, TensorBoardReadsTheCurve) {
   Ranks lost(1, trainer({"--max-steps", "4", "--seed", "1", "--tensorboard", folder_ / "tb"}));
   ASSERT_EQ(lost.wait(), kOneGood) << lost.errors();
   for (const char* steps : {"6", "9"}) {
-    Ranks ranks(2, trainer({"--max-steps", steps, "--eval-every", "3", "--tensorboard", folder_ / "tb",
-                            "--checkpoint-dir", folder_ / "runs", "--metrics", folder_ / "m"}));
+    Ranks ranks(2,
+                trainer({"--max-steps", steps, "--eval-every", "3", "--tensorboard", folder_ / "tb",
+                         "--checkpoint-dir", folder_ / "runs", "--metrics", folder_ / "m"}));
     ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
   }
   Process reader({python(), "-c", R"(
@@ -264,7 +389,8 @@ print(*(e.step for e in events.Scalars("eval_accuracy")))
 )",
                   folder_ / "tb"},
                  {}, folder_ / "reader");
-  ASSERT_EQ(reader.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 0) << reader.error();
+  ASSERT_EQ(reader.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 0)
+      << reader.error();
   std::string expected;
   char number[64];
   const auto curve = losses(folder_ / "m");
@@ -276,7 +402,8 @@ print(*(e.step for e in events.Scalars("eval_accuracy")))
 }
 
 TEST_F(Tasks, TracesSteps) {
-  Ranks ranks(2, trainer({"--max-steps", "15", "--profile", "3", "--profile-file", folder_ / "trace.json"}));
+  Ranks ranks(2, trainer({"--max-steps", "15", "--profile", "3", "--profile-file",
+                          folder_ / "trace.json"}));
   ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
   const std::string trace = folder_.read("trace.json");
   EXPECT_TRUE(contains(trace, "\"traceEvents\""));
@@ -285,7 +412,8 @@ TEST_F(Tasks, TracesSteps) {
   EXPECT_FALSE(contains(trace, "\"step 14\""));
   EXPECT_EQ(ranks.errors(), "");
 
-  Ranks again(1, trainer({"--max-steps", "12", "--profile", "1", "--profile-file", folder_ / "trace.json"}));
+  Ranks again(1, trainer({"--max-steps", "12", "--profile", "1", "--profile-file",
+                          folder_ / "trace.json"}));
   ASSERT_EQ(again.wait(), kOneGood) << again.errors();
   EXPECT_TRUE(contains(again.errors(), "trace.json' is the trace of an earlier start: copied to '" +
                                            (folder_ / "trace.json.aside-1").string() + "'"));
@@ -296,51 +424,62 @@ TEST_F(Tasks, TracesSteps) {
 TEST_F(Tasks, ALostTraceDoesNotEndTraining) {
   // Writing fails beyond the size limit, as on a full disk.
   Ranks full(1, {"/bin/sh", "-c",
-                 "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " +
+                 "trap '' XFSZ; ulimit -f 50; exec " TRAINER
+                 " --max-steps 20 --profile 3 --profile-file " +
                      (folder_ / "trace.json").string()});
   EXPECT_EQ(full.wait(), std::vector<int>{1});
-  EXPECT_EQ(full.errors(), "trainer: cannot write '" + (folder_ / "trace.json").string() +
-                               "': is the disk full?\ntrainer: rank 0: the trace of --profile could not be written\n");
+  EXPECT_EQ(
+      full.errors(),
+      "trainer: cannot write '" + (folder_ / "trace.json").string() +
+          "': is the disk full?\ntrainer: rank 0: the trace of --profile could not be written\n");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json"));
 
   const std::string earlier = "{\"schemaVersion\": 1, \"traceEvents\": []}";
   folder_.write("trace.json", earlier);
   Ranks again(1, {"/bin/sh", "-c",
-                  "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " +
+                  "trap '' XFSZ; ulimit -f 50; exec " TRAINER
+                  " --max-steps 20 --profile 3 --profile-file " +
                       (folder_ / "trace.json").string()});
   EXPECT_EQ(again.wait(), std::vector<int>{1});
   EXPECT_EQ(folder_.read("trace.json"), earlier);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json.aside-1"));
 
   folder_.write("notes", "{\"mine\": 1}");
-  EXPECT_TRUE(contains(complaint({"--max-steps", "20", "--profile", "3", "--profile-file", folder_ / "notes"}, 1),
-                       "notes': it is not a trace and would be overwritten"));
+  EXPECT_TRUE(contains(
+      complaint({"--max-steps", "20", "--profile", "3", "--profile-file", folder_ / "notes"}, 1),
+      "notes': it is not a trace and would be overwritten"));
   EXPECT_EQ(folder_.read("notes"), "{\"mine\": 1}");
 }
 
 // Training may start in another folder than the next command.
 TEST_F(Tasks, ACheckpointKeepsTheAbsolutePathOfItsData) {
   std::filesystem::create_directories(folder_ / "project/data");
-  for (const char* each :
-       {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
-    std::filesystem::copy(std::string(SOURCE_DIR "/data/digits/") + each, folder_ / "project/data" / each);
+  for (const char* each : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                           "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
+    std::filesystem::copy(std::string(SOURCE_DIR "/data/digits/") + each,
+                          folder_ / "project/data" / each);
   }
-  Ranks trained(1, {"/bin/sh", "-c",
-                    "cd " + (folder_ / "project").string() +
-                        "; exec " TRAINER " --quiet --data data --max-steps 1 --checkpoint-dir runs"});
+  Ranks trained(1,
+                {"/bin/sh", "-c",
+                 "cd " + (folder_ / "project").string() +
+                     "; exec " TRAINER " --quiet --data data --max-steps 1 --checkpoint-dir runs"});
   ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
-  EXPECT_TRUE(contains(folder_.read("project/runs/step-00000001/manifest.json"), (folder_ / "project/data").string()));
+  EXPECT_TRUE(contains(folder_.read("project/runs/step-00000001/manifest.json"),
+                       (folder_ / "project/data").string()));
 }
 
 TEST_F(Tasks, WritesThePartialTraceOfAShortRun) {
-  Ranks cut(1, trainer({"--max-steps", "12", "--profile", "5", "--profile-file", folder_ / "cut.json"}));
+  Ranks cut(
+      1, trainer({"--max-steps", "12", "--profile", "5", "--profile-file", folder_ / "cut.json"}));
   ASSERT_EQ(cut.wait(), kOneGood) << cut.errors();
   EXPECT_TRUE(contains(folder_.read("cut.json"), "\"step 12\""));
 
-  Ranks none(2, trainer({"--max-steps", "10", "--profile", "5", "--profile-file", folder_ / "none.json"}));
+  Ranks none(
+      2, trainer({"--max-steps", "10", "--profile", "5", "--profile-file", folder_ / "none.json"}));
   ASSERT_EQ(none.wait(), kTwoGood) << none.errors();
   EXPECT_EQ(none.errors(),
-            "trainer: --profile: no step was traced: tracing starts at step 11, and this run took 10 steps\n");
+            "trainer: --profile: no step was traced: tracing starts at step 11, and this run took "
+            "10 steps\n");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "none.json"));
 }
 
@@ -349,8 +488,8 @@ TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
   if (child == 0) {
-    execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file", (folder_ / "trace.json").c_str(),
-          nullptr);
+    execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file",
+          (folder_ / "trace.json").c_str(), nullptr);
     _exit(127);
   }
   ASSERT_GT(child, 0);
@@ -365,63 +504,107 @@ TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
   EXPECT_TRUE(contains(shown, "samples/s\x1b[K\r\ntrainer: --profile: ")) << shown;
 }
 
-// mpirun gives rank 0 its own terminal for stdout and a pipe for stderr, and forwards both to mpirun's terminal in any
-// order.
-TEST_F(Tasks, AMessageBeginsALineOfItsOwnUnderMpirunToo) {
+// What is to be seen on a terminal after this text.
+std::vector<std::string> screen(const std::string& text) {
+  std::vector<std::string> lines(1);
+  std::size_t column = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    std::string& line = lines.back();
+    if (text[i] == '\n') {
+      lines.emplace_back();
+      column = 0;
+    } else if (text[i] == '\r') {
+      column = 0;
+    } else if (text.compare(i, 3, "\x1b[K") == 0) {
+      line.resize(column);
+      i += 2;
+    } else {
+      line.resize(std::max(line.size(), column + 1));
+      line[column++] = text[i];
+    }
+  }
+  return lines;
+}
+
+// What was read until the other side is closed.
+std::string rest_of(int descriptor) {
+  std::string all;
+  char part[4096];
+  for (ssize_t got = 0; (got = read(descriptor, part, sizeof part)) > 0;)
+    all.append(part, static_cast<std::size_t>(got));
+  close(descriptor);
+  return all;
+}
+
+// mpirun gives rank 0 its own terminal for stdout and a pipe for stderr, and forwards both to
+// mpirun's terminal in any order.
+TEST_F(Tasks, LinesAreWholeUnderMpirunInAnyOrder) {
+  const std::string trace = folder_ / "trace.json", shown = folder_ / "shown";
+  const auto write_shown = [&](const std::string& name, const std::string& text) {
+    std::ofstream(shown + name, std::ios::binary) << text;
+  };
   int terminal = -1;
-  const std::string errors = folder_ / "errors", trace = folder_ / "trace.json";
   const pid_t launcher = forkpty(&terminal, nullptr, nullptr, nullptr);
   if (launcher == 0) {
-    int ours = -1, ranks = -1;
-    if (openpty(&ours, &ranks, nullptr, nullptr, nullptr) != 0) _exit(126);
+    int ours = -1, ranks = -1, errors[2];
+    if (openpty(&ours, &ranks, nullptr, nullptr, nullptr) != 0 || pipe(errors) != 0) _exit(126);
     if (fork() == 0) {
       setsid();
       dup2(ranks, STDOUT_FILENO);
-      dup2(open(errors.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
-      close(ours), close(ranks);
-      execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file", trace.c_str(), nullptr);
+      dup2(errors[1], STDERR_FILENO);
+      close(ours), close(ranks), close(errors[0]), close(errors[1]);
+      execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file", trace.c_str(),
+            nullptr);
       _exit(127);
     }
-    close(ranks);
-    char part[4096];
-    for (ssize_t got = 0; (got = read(ours, part, sizeof part)) > 0;) {
-      if (write(STDOUT_FILENO, part, static_cast<std::size_t>(got)) < 0) _exit(125);
-    }
+    close(ranks), close(errors[1]);
+    write_shown(".out", rest_of(ours));  // less than the pipe holds
+    write_shown(".err", rest_of(errors[0]));
     int status = -1;
     wait(&status);
     _exit(WEXITSTATUS(status));
   }
   ASSERT_GT(launcher, 0);
-  std::string shown;
-  char part[4096];
-  for (ssize_t got = 0; (got = read(terminal, part, sizeof part)) > 0;)
-    shown.append(part, static_cast<std::size_t>(got));
+  EXPECT_EQ(rest_of(terminal), "");
   int status = -1;
   ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
-  close(terminal);
-  EXPECT_EQ(status, 0) << shown;
-  EXPECT_TRUE(folder_.read("errors").starts_with("\ntrainer: --profile: ")) << folder_.read("errors");
-  EXPECT_FALSE(contains(shown, "samples/s\x1b[K\r\n\r\n")) << shown;
+  EXPECT_EQ(status, 0);
+  const std::string out = folder_.read("shown.out"), errors = folder_.read("shown.err");
+  EXPECT_TRUE(contains(errors, "samples/s\x1b[K")) << errors;
+  for (const std::string& text : {out + errors, errors + out}) {
+    const std::vector<std::string> lines = screen(text);
+    for (const char* begin : {"trainer: --profile: ", "trainer: 2 steps, "})
+      EXPECT_EQ(std::ranges::count_if(
+                    lines, [&](const std::string& line) { return line.starts_with(begin); }),
+                1)
+          << text;
+    EXPECT_EQ(lines.back(), "") << text;
+  }
 }
 
 TEST_F(Tasks, FailsWhenItsOutputCannotBeWritten) {
-  Ranks trained(1, trainer(joined(kTinyText, {"--max-steps", "1", "--checkpoint-dir", folder_ / "text"})));
+  Ranks trained(
+      1, trainer(joined(kTinyText, {"--max-steps", "1", "--checkpoint-dir", folder_ / "text"})));
   ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
-  const Words generate =
-      trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x", "--generate-length", "1"});
-  Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, generate), {}, folder_ / "full");
+  const Words generate = trainer({"--task", "text", "--checkpoint-dir", folder_ / "text",
+                                  "--generate", "x", "--generate-length", "1"});
+  Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, generate), {},
+               folder_ / "full");
   EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
   EXPECT_TRUE(contains(full.error(), "cannot write to stdout")) << full.error();
 }
 
 TEST_F(Tasks, ATrainingWhoseOutputIsLostCompletesAndFails) {
-  const Words train = {TRAINER, "--max-steps", "3", "--checkpoint-dir", folder_ / "runs", "--metrics", folder_ / "m"};
-  Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, train), {}, folder_ / "full");
+  const Words train = {TRAINER,          "--max-steps", "3",          "--checkpoint-dir",
+                       folder_ / "runs", "--metrics",   folder_ / "m"};
+  Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, train), {},
+               folder_ / "full");
   EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
   EXPECT_EQ(full.error(), "trainer: rank 0: cannot write to stdout: is the disk full?\n");
   EXPECT_EQ(losses(folder_ / "m").size(), 3u);
   EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/step-00000003/DONE"));
-  Process help(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, {TRAINER, "--help"}), {}, folder_ / "help");
+  Process help(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, {TRAINER, "--help"}), {},
+               folder_ / "help");
   EXPECT_EQ(help.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
   EXPECT_TRUE(contains(help.error(), "cannot write to stdout")) << help.error();
 }
@@ -430,17 +613,21 @@ TEST_F(Tasks, ATrainingWhoseOutputIsLostCompletesAndFails) {
 TEST_F(Tasks, EvaluatesByACompiledPackageWithItsOwnWeights) {
   if (!getenv("TORCHBRIDGE_COMPLETE")) GTEST_SKIP() << "TORCHBRIDGE_COMPLETE=1 runs it";
   const std::string package = folder_ / "model.pt2";
-  Process compile({python(), SOURCE_DIR "/tests/reference/compile_model.py", "32", package}, {}, folder_ / "compile");
-  ASSERT_EQ(compile.wait(std::chrono::steady_clock::now() + std::chrono::seconds(300)), 0) << compile.error();
+  Process compile({python(), SOURCE_DIR "/tests/reference/compile_model.py", "32", package}, {},
+                  folder_ / "compile");
+  ASSERT_EQ(compile.wait(std::chrono::steady_clock::now() + std::chrono::seconds(300)), 0)
+      << compile.error();
   const Words options = {"--model", "mlp:32", "--max-steps", "40", "--eval-every", "10"};
-  Ranks eager(2, trainer(options)), compiled(2, trainer(joined(options, {"--compiled-eval", package})));
+  Ranks eager(2, trainer(options)),
+      compiled(2, trainer(joined(options, {"--compiled-eval", package})));
   ASSERT_EQ(eager.wait(), kTwoGood) << eager.errors();
   ASSERT_EQ(compiled.wait(), kTwoGood) << compiled.errors();
   const auto result = [](const std::string& line) {
     return line.substr(0, line.find(" samples/s")).substr(0, line.rfind(", "));
   };
   EXPECT_EQ(result(compiled.out(0)), result(eager.out(0)));
-  const std::string errors = complaint({"--model", "mlp:32,16", "--compiled-eval", package, "--max-steps", "1"}, 1);
+  const std::string errors =
+      complaint({"--model", "mlp:32,16", "--compiled-eval", package, "--max-steps", "1"}, 1);
   EXPECT_TRUE(contains(errors, "model.pt2")) << errors;
 }
 
@@ -457,11 +644,15 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
     const char* named;
   } kCases[] = {
       {{"--task", "tezt"}, 2, "did you mean 'text'?"},
-      {{"--task", "text", "--model", "gpt:layers=2,heads=2,layers=3"}, 2, "'layers' is given twice"},
+      {{"--task", "text", "--model", "gpt:layers=2,heads=2,layers=3"},
+       2,
+       "'layers' is given twice"},
       {{"--task", "text", "--model", "gpt:tiny,layer=3"}, 2, "did you mean 'layers'?"},
       {{"--task", "text", "--model", "gpt:tiny,small"}, 2, "the preset 'small' must come first"},
       {{"--task", "text", "--model", "mlp:3"}, 2, "expected gpt:PRESET"},
-      {{"--task", "text", "--model", "gpt:tiny,heads=3"}, 2, "width 128 is not a multiple of the 3 heads"},
+      {{"--task", "text", "--model", "gpt:tiny,heads=3"},
+       2,
+       "width 128 is not a multiple of the 3 heads"},
       {{"--task", "table", "--model", "cnn:3"}, 2, "expected linear"},
       {{"--model", "mlp:0"}, 2, "mlp:0"},
       {{"--task", "text", "--data", folder_ / "empty.txt"}, 1, "empty.txt"},
@@ -484,7 +675,9 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--task", "table", "--init-from", "/none", "--predict", "x"},
        2,
        "--predict: task 'table' does not support it: give --task digits"},
-      {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device': it is not a regular file"},
+      {{"--profile", "1", "--profile-file", folder_ / "device"},
+       1,
+       "device': it is not a regular file"},
       {{"--device", "cuda"}, 1, "GPU"},
   };
   for (const auto& c : kCases) {

@@ -76,7 +76,7 @@ def judge(name, connection):
 
 def joining(host="n9"):
     return {"kind": "join", "protocol": 1, "run_id": RUN_ID, "shape": SHAPE, "host": host, "pid": 4711, "workers": 1,
-            "order": -1, "node": ""}
+            "order": -1, "node": "", "role": "default"}
 
 
 def ended(exit_code=0):

@@ -1,7 +1,8 @@
-// The all-gather of a step with `check` over many nodes: rank 0's node is a process, the others are threads of some
-// further processes, in a network namespace of their own, whose counters give the traffic. Prints one line; exits with
-// 1 where a node did not get the answer, or connected more often than a pause that doubles up to 2 s allows. Usage:
-// bootstrap_nodes NODES [SECONDS]: rank 0's node starts SECONDS after the others
+// The all-gather of a step with `check` over many nodes: rank 0's node is a process, the others are
+// threads of some further processes, in a network namespace of their own, whose counters give the
+// traffic. Prints one line; exits with 1 where a node did not get the answer, or connected more
+// often than a pause that doubles up to 2 s allows. Usage: bootstrap_nodes NODES [SECONDS]: rank
+// 0's node starts SECONDS after the others
 #include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
@@ -35,7 +36,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kTimeout{5};
 constexpr std::size_t kStack = 1024 * 1024;
-constexpr int kNodesOfAProcess = 3000;  // each with four descriptors; the hard limit is often 20,000 or less
+// Each with four descriptors; the hard limit is often 20,000 or less.
+constexpr int kNodesOfAProcess = 3000;
 
 [[noreturn]] void give_up(const std::string& what) {
   std::fprintf(stderr, "bootstrap_nodes: %s: %s\n", what.c_str(), std::strerror(errno));
@@ -54,7 +56,8 @@ void enter_own_network() {
   std::strcpy(loopback.ifr_name, "lo");
   loopback.ifr_flags = IFF_UP | IFF_RUNNING;
   if (ioctl(socket.descriptor(), SIOCSIFFLAGS, &loopback) != 0) give_up("lo");
-  std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << "1024 65535";  // all nodes have one address
+  // All nodes have one address.
+  std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << "1024 65535";
 }
 
 void use_small_stacks() {
@@ -101,7 +104,9 @@ BootstrapGroup group_of(int node, int nodes) {
 // to a half.
 double most_calls_of_a_node(double delay) { return 3 * (std::log2(2.0 / 0.002) + 2 + delay); }
 
-double seconds_now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+double seconds_now() {
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
 
 // The results of the processes, in shared memory.
 struct Outcome {
@@ -110,10 +115,11 @@ struct Outcome {
 };
 
 void run_node(int node, int nodes, Outcome& outcome) {
-  const auto gathered =
-      all_gather(group_of(node, nodes), "", kTimeout, [](Values) { return Result<Values>(Values{"all here"}); });
+  const auto gathered = all_gather(group_of(node, nodes), "", kTimeout,
+                                   [](Values) { return Result<Values>(Values{"all here"}); });
   const double now = seconds_now();
-  for (double last = outcome.answered_last; last < now && !outcome.answered_last.compare_exchange_weak(last, now);) {
+  for (double last = outcome.answered_last;
+       last < now && !outcome.answered_last.compare_exchange_weak(last, now);) {
   }
   if (gathered && gathered->values == Values{"all here"}) return;
   if (++outcome.failed > 1) return;
@@ -121,7 +127,8 @@ void run_node(int node, int nodes, Outcome& outcome) {
                gathered ? gathered->unreached.c_str() : gathered.error().message.c_str());
 }
 
-// Starts the threads of nodes `first` to `end` - 1, writes a byte to `ready`, and releases them when `go` is closed.
+// Starts the threads of nodes `first` to `end` - 1, writes a byte to `ready`, and releases them
+// when `go` is closed.
 int run_nodes(int first, int end, int nodes, double delay, Outcome& outcome, int ready, int go) {
   std::latch released(1);
   std::vector<std::thread> threads;
@@ -170,7 +177,8 @@ void run_processes(int nodes, double delay, Outcome& outcome) {
 }
 
 int run(int nodes, double delay) {
-  void* shared = mmap(nullptr, sizeof(Outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* shared =
+      mmap(nullptr, sizeof(Outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) give_up("mmap");
   Outcome& outcome = *new (shared) Outcome{};
   auto before = counters();
@@ -182,8 +190,8 @@ int run(int nodes, double delay) {
       "nodes=%d delay_s=%.0f seconds=%.3f cpu_of_first_s=%.3f calls=%ld accepted=%ld syn=%ld "
       "overflows=%ld bytes=%ld failed=%d\n",
       nodes, delay, outcome.answered_last - outcome.listening, outcome.cpu_of_first.load(), calls,
-      more("Tcp.PassiveOpens"), calls + more("TcpExt.TCPSynRetrans"), more("TcpExt.ListenOverflows"),
-      more("IpExt.OutOctets"), outcome.failed.load());
+      more("Tcp.PassiveOpens"), calls + more("TcpExt.TCPSynRetrans"),
+      more("TcpExt.ListenOverflows"), more("IpExt.OutOctets"), outcome.failed.load());
   const double most = most_calls_of_a_node(delay) * nodes;
   if (static_cast<double>(calls) > most) {
     std::fprintf(stderr, "bootstrap_nodes: %ld calls, expected at most %.0f\n", calls, most);
@@ -198,7 +206,9 @@ int main(int argc, char** argv) {
   const auto nodes = parse_integer(argc > 1 ? argv[1] : "", 2, 100'000);
   const auto delay = parse_integer(argc > 2 ? argv[2] : "0", 0, 200);
   if (!nodes || !delay || argc > 3) {
-    std::fprintf(stderr, "usage: bootstrap_nodes NODES [SECONDS]: rank 0's node starts SECONDS after the others\n");
+    std::fprintf(
+        stderr,
+        "usage: bootstrap_nodes NODES [SECONDS]: rank 0's node starts SECONDS after the others\n");
     return 2;
   }
   enter_own_network();

@@ -1,10 +1,11 @@
-// Containers as pyxis makes them (NVIDIA/pyxis, pyxis_slurmstepd.c): one a node, started with the user's rights; in
-// task_init each task gets the image's environment, RANK and LOCAL_RANK where that has PYTORCH_VERSION, and enters the
-// container's namespaces. Until March 2020 (its commit 05c61ae) a task entered the mount namespace as root in
-// task_init_privileged, before any plugin's task_init: the argument `privileged` does the same. Here the container is
-// the node's own files with a /tmp and a /run of its own, so that neither munged nor files of the node's /tmp are found
-// in it. Other arguments in plugstack.conf are hosts=FILE, which becomes its /etc/hosts, root=FOLDER, which is its root
-// instead of the node's files, and variables of the image.
+// Containers as pyxis makes them (NVIDIA/pyxis, pyxis_slurmstepd.c): one a node, started with the
+// user's rights; in task_init each task gets the image's environment, RANK and LOCAL_RANK where
+// that has PYTORCH_VERSION, and enters the container's namespaces. Until March 2020 (its commit
+// 05c61ae) a task entered the mount namespace as root in task_init_privileged, before any plugin's
+// task_init: the argument `privileged` does the same. Here the container is the node's own files
+// with a /tmp and a /run of its own, so that neither munged nor files of the node's /tmp are found
+// in it. Other arguments in plugstack.conf are hosts=FILE, which becomes its /etc/hosts,
+// root=FOLDER, which is its root instead of the node's files, and variables of the image.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -48,7 +49,10 @@ static int enter_own_user_namespace(uid_t user, gid_t group) {
   snprintf(users, sizeof users, "%u %u 1", user, user);
   snprintf(groups, sizeof groups, "%u %u 1", group, group);
   if (unshare(CLONE_NEWUSER) != 0 || write_text("/proc/self/setgroups", "deny") != 0) return -1;
-  return write_text("/proc/self/uid_map", users) != 0 || write_text("/proc/self/gid_map", groups) != 0 ? -1 : 0;
+  return write_text("/proc/self/uid_map", users) != 0 ||
+                 write_text("/proc/self/gid_map", groups) != 0
+             ? -1
+             : 0;
 }
 
 // As enroot does: the node's kernel file systems, and nothing else of the node.
@@ -69,18 +73,22 @@ static int make_container(int argc, char** argv) {
   if (setresgid(group, group, group) != 0 || setresuid(user, user, user) != 0) return -1;
   if (prctl(PR_SET_DUMPABLE, 1) != 0) return -1;  // or its files in /proc are root's
   if (user != 0 && enter_own_user_namespace(user, group) != 0) return -1;
-  if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return -1;
+  if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+    return -1;
   const char* root = argument(argc, argv, kRoot);
   if (root != NULL && enter_root(root) != 0) return -1;
   const char* hosts = argument(argc, argv, kHosts);
   if (hosts != NULL && mount(hosts, "/etc/hosts", NULL, MS_BIND, NULL) != 0) return -1;
-  if (mount("tmpfs", "/tmp", "tmpfs", 0, "mode=1777") != 0 || mount("tmpfs", "/run", "tmpfs", 0, NULL) != 0) return -1;
+  if (mount("tmpfs", "/tmp", "tmpfs", 0, "mode=1777") != 0 ||
+      mount("tmpfs", "/run", "tmpfs", 0, NULL) != 0)
+    return -1;
   return mkdir("/tmp/image", 0700);
 }
 
 static int is_remote_step(spank_t spank) {
   unsigned step = 0;
-  return spank_remote(spank) == 1 && spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step < 0xfffffff0;
+  return spank_remote(spank) == 1 && spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
+         step < 0xfffffff0;
 }
 
 int slurm_spank_user_init(spank_t spank, int argc, char** argv) {
@@ -90,7 +98,8 @@ int slurm_spank_user_init(spank_t spank, int argc, char** argv) {
   container = fork();
   if (container == 0) {
     if (make_container(argc, argv) != 0 || write(ready[1], &byte, 1) != 1) _exit(1);
-    for (int file = sysconf(_SC_OPEN_MAX); file >= 0; --file) close(file);  // the tasks' pipes among them
+    for (int file = sysconf(_SC_OPEN_MAX); file >= 0; --file)
+      close(file);  // the tasks' pipes among them
     while (1) pause();
   }
   close(ready[1]);
@@ -109,7 +118,8 @@ static int import_environment(spank_t spank, int argc, char** argv) {
   char version[64];
   for (int i = 0; i < argc; ++i) {
     char* equals = strchr(argv[i], '=');
-    const int is_ours = argument(1, argv + i, kHosts) != NULL || argument(1, argv + i, kRoot) != NULL;
+    const int is_ours =
+        argument(1, argv + i, kHosts) != NULL || argument(1, argv + i, kRoot) != NULL;
     if (equals == NULL || is_ours) continue;
     *equals = '\0';
     const spank_err_t outcome = spank_setenv(spank, argv[i], equals + 1, 1);
@@ -117,7 +127,8 @@ static int import_environment(spank_t spank, int argc, char** argv) {
     if (outcome != ESPANK_SUCCESS) return -1;
   }
   if (spank_getenv(spank, "PYTORCH_VERSION", version, sizeof version) != ESPANK_SUCCESS) return 0;
-  return copy_variable(spank, "SLURM_PROCID", "RANK") != 0 || copy_variable(spank, "SLURM_LOCALID", "LOCAL_RANK") != 0
+  return copy_variable(spank, "SLURM_PROCID", "RANK") != 0 ||
+                 copy_variable(spank, "SLURM_LOCALID", "LOCAL_RANK") != 0
              ? -1
              : 0;
 }

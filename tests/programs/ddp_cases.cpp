@@ -1,10 +1,11 @@
-// Trains every case of a table that has this world size; tests/reference/ddp_cases.py does the same with Python's DDP.
+// Trains every case of a table that has this world size; tests/reference/ddp_cases.py does the same
+// with Python's DDP.
 //
 //     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... ddp_cases TABLE.json FOLDER
 //
-// FOLDER holds the initial weights, MODEL.safetensors or MODEL.pt. Each rank prints to standard output: the case's
-// name, the loss of each forward pass (bits and value), checksums of what is left at the end. Keys of a case:
-// tests/reference/ddp_cases.py.
+// FOLDER holds the initial weights, MODEL.safetensors or MODEL.pt. Each rank prints to standard
+// output: the case's name, the loss of each forward pass (bits and value), checksums of what is
+// left at the end. Keys of a case: tests/reference/ddp_cases.py.
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -14,16 +15,16 @@
 #include <c10/core/GradMode.h>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torchbridge/checkpoint.h>
+#include <torchbridge/formats.h>
+#include <torchbridge/launch.h>
+#include <torchbridge/optimizer.h>
+#include <torchbridge/process_group.h>
 #include <zlib.h>
 
 #include "tests/programs/ddp_models.h"
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/data/epoch_order.h"
-#include "trainer_template/runtime/formats/idx.h"
 #include "trainer_template/runtime/optim/autocast.h"
-#include "trainer_template/runtime/optim/grad_clip.h"
-#include "trainer_template/runtime/optim/optimizer.h"
-#include "trainer_template/runtime/run/job.h"
 
 using namespace torchbridge::train;
 using Json = nlohmann::json;
@@ -54,7 +55,8 @@ struct PlainSgd {
 
 std::uint32_t checksum(const at::Tensor& tensor) {
   const at::Tensor bytes = (tensor.is_sparse() ? tensor.to_dense() : tensor).detach().contiguous();
-  return crc32(0, static_cast<const Bytef*>(bytes.const_data_ptr()), static_cast<uInt>(bytes.nbytes()));
+  return crc32(0, static_cast<const Bytef*>(bytes.const_data_ptr()),
+               static_cast<uInt>(bytes.nbytes()));
 }
 
 void print_loss(const at::Tensor& loss) {
@@ -65,11 +67,12 @@ void print_loss(const at::Tensor& loss) {
 }
 
 CommHook own_hook(ProcessGroup& group) {
-  return {"own_hook", [run = allreduce_hook(group).run](c10d::GradBucket& bucket) {
-            return run(bucket)->then(
-                [](c10::ivalue::Future& mean) { return c10::IValue(mean.value().toTensor() * 0.5); },
-                c10::TensorType::get());
-          }};
+  return {
+      "own_hook", [run = allreduce_hook(group).run](c10d::GradBucket& bucket) {
+        return run(bucket)->then(
+            [](c10::ivalue::Future& mean) { return c10::IValue(mean.value().toTensor() * 0.5); },
+            c10::TensorType::get());
+      }};
 }
 
 CommHook hook_of(const std::string& name, ProcessGroup& group) {
@@ -97,6 +100,12 @@ DdpOptions ddp_options(const Json& given) {
       options.static_graph = value;
     else if (key == "broadcast_buffers")
       options.broadcast_buffers = value;
+    else if (key == "forward_sync_buffers")
+      options.forward_sync_buffers = value.get<bool>();
+    else if (key == "batched_grad_copy")
+      options.batched_grad_copy = value;
+    else if (key == "lazy_bucket_allocation")
+      options.lazy_bucket_allocation = value;
     else if (key == "skip_all_reduce_unused_params")
       options.skip_all_reduce_unused_params = value;
     else if (key == "ignore")
@@ -113,21 +122,28 @@ class CaseRun {
       : case_(c),
         digits_(digits),
         group_(group),
-        sampler_{.size = digits.labels.numel(), .world_size = group.world_size(), .rank = group.rank(), .seed = 3} {
+        sampler_{.size = digits.labels.numel(),
+                 .world_size = group.world_size(),
+                 .rank = group.rank(),
+                 .seed = 3} {
     const std::string kind = c.at("model");
-    model_ = make_case_model(kind.starts_with("jit_") ? "jit:" + folder + "/" + kind + ".pt" : kind);
-    if (!kind.starts_with("jit_")) init_from(folder + "/" + kind + ".safetensors", model_.tensors, group);
+    model_ =
+        make_case_model(kind.starts_with("jit_") ? "jit:" + folder + "/" + kind + ".pt" : kind);
+    if (!kind.starts_with("jit_"))
+      init_from(folder + "/" + kind + ".safetensors", model_.tensors, group);
     if (group.rank() > 0) spoil_values();
     const auto& parameters = model_.tensors.parameters;
     const std::string optimizer = c.value("optimizer", "sgd");
     if (optimizer == "adamw") optimizer_ = make_adamw(parameters, {.weight_decay = 0.01});
-    if (optimizer == "sgd") optimizer_ = make_sgd(parameters, {.momentum = 0.9, .weight_decay = 0.001});
+    if (optimizer == "sgd")
+      optimizer_ = make_sgd(parameters, {.momentum = 0.9, .weight_decay = 0.001});
     learning_rate_ = c.value("lr", 0.05);
     make_ddp({});
   }
 
   void train() {
-    const int steps = case_.contains("uneven") ? case_["uneven"].at(group_.rank()).get<int>() : case_.value("steps", 0);
+    const int steps = case_.contains("uneven") ? case_["uneven"].at(group_.rank()).get<int>()
+                                               : case_.value("steps", 0);
     const int epochs = case_.value("epochs", 1);
     if (case_.contains("join")) {
       const Json& given = case_["join"];
@@ -150,7 +166,9 @@ class CaseRun {
   void spoil_values() {
     const at::NoGradGuard no_grad;
     const DdpOptions options = ddp_options(case_.value("ddp", Json::object()));
-    for (const auto& [name, tensor] : options.broadcast_buffers ? model_.tensors.all() : model_.tensors.parameters) {
+    for (const auto& [name, tensor] : options.broadcast_buffers || options.forward_sync_buffers
+                                          ? model_.tensors.all()
+                                          : model_.tensors.parameters) {
       if (!options.ignore.contains(name)) tensor.fill_(1);
     }
   }
@@ -179,7 +197,8 @@ class CaseRun {
         if (max_steps > 0 && forwards == max_steps * accumulation) return;
         const auto end = std::min<std::size_t>(begin + batch, indices.size());
         const at::Tensor chosen = at::empty({static_cast<std::int64_t>(end - begin)}, at::kLong);
-        std::copy(indices.begin() + begin, indices.begin() + end, chosen.mutable_data_ptr<std::int64_t>());
+        std::copy(indices.begin() + begin, indices.begin() + end,
+                  chosen.mutable_data_ptr<std::int64_t>());
         ++forwards;
         part_of_step(chosen, forwards, forwards % accumulation == 0, accumulation);
       }
@@ -190,13 +209,15 @@ class CaseRun {
     std::optional<DistributedDataParallel::NoSync> no_sync;
     if (!is_last) no_sync.emplace(*ddp_);
     // Which ranks use the branch changes from step to step.
-    const StepInputs inputs{.pixels = digits_.pixels.index_select(0, chosen),
-                            .targets = digits_.labels.index_select(0, chosen),
-                            .with_branch = case_.value("with_branch", false) && number % 3 == group_.rank() % 3,
-                            .all_outputs = case_.value("all_outputs", false)};
+    const StepInputs inputs{
+        .pixels = digits_.pixels.index_select(0, chosen),
+        .targets = digits_.labels.index_select(0, chosen),
+        .with_branch = case_.value("with_branch", false) && number % 3 == group_.rank() % 3,
+        .all_outputs = case_.value("all_outputs", false)};
     at::Tensor loss;
     {
-      const Autocast autocast(at::kCPU, case_.value("autocast", false) ? at::kBFloat16 : at::kFloat);
+      const Autocast autocast(at::kCPU,
+                              case_.value("autocast", false) ? at::kBFloat16 : at::kFloat);
       loss = model_.loss(*ddp_, inputs);
     }
     print_loss(loss);
@@ -209,7 +230,8 @@ class CaseRun {
       PlainSgd{model_.tensors.parameters}.step(learning_rate_);
     }
     last_gradients_ = gradients();
-    for (const auto& [name, parameter] : model_.tensors.parameters) parameter.mutable_grad().reset();
+    for (const auto& [name, parameter] : model_.tensors.parameters)
+      parameter.mutable_grad().reset();
     if (number / accumulation == case_.value("restart_at", 0)) make_ddp(ddp_->buckets());
   }
 
@@ -228,7 +250,8 @@ class CaseRun {
   }
 
   void print_end() {
-    for (const auto& [name, sum] : last_gradients_) std::printf("gradient %s %08x\n", name.c_str(), sum);
+    for (const auto& [name, sum] : last_gradients_)
+      std::printf("gradient %s %08x\n", name.c_str(), sum);
     for (const auto& [name, tensor] : model_.tensors.all())
       std::printf("value %s %08x\n", name.c_str(), checksum(tensor));
     if (!case_.value("logging_data", false)) return;
@@ -239,11 +262,13 @@ class CaseRun {
       std::printf("%s %s\n", key, found == data.strings.end() ? "none" : found->second.c_str());
     }
     for (const char* key :
-         {"world_size", "rank", "iteration", "bucket_cap_bytes", "first_bucket_bytes", "find_unused_parameters",
-          "gradient_as_bucket_view", "broadcast_buffers", "has_rebuilt_buckets", "num_parameter_tensors",
-          "total_parameter_size_bytes", "static_graph", "has_error"}) {
+         {"world_size", "rank", "iteration", "bucket_cap_bytes", "first_bucket_bytes",
+          "find_unused_parameters", "gradient_as_bucket_view", "broadcast_buffers",
+          "has_rebuilt_buckets", "num_parameter_tensors", "total_parameter_size_bytes",
+          "static_graph", "has_error"}) {
       const auto found = data.numbers.find(key);
-      std::printf("%s %lld\n", key, found == data.numbers.end() ? -1LL : static_cast<long long>(found->second));
+      std::printf("%s %lld\n", key,
+                  found == data.numbers.end() ? -1LL : static_cast<long long>(found->second));
     }
   }
 
@@ -274,5 +299,6 @@ int main(int argc, char** argv) {
     }
   };
   return run_job(
-      torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, train);
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [] { return GroupOptions{}; },
+      train);
 }

@@ -12,9 +12,8 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/pooling.h>
-
-#include "trainer_template/runtime/ddp/model_tensors.h"
-#include "trainer_template/runtime/tensors/linear.h"
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/task.h>
 
 namespace {
 
@@ -24,7 +23,9 @@ using torchbridge::train::Linear;
 
 constexpr std::int64_t kPixels = 64, kClasses = 10;
 
-at::Tensor flat_floats(const at::Tensor& pixels) { return pixels.view({-1, kPixels}).to(at::kFloat).div(255); }
+at::Tensor flat_floats(const at::Tensor& pixels) {
+  return pixels.view({-1, kPixels}).to(at::kFloat).div(255);
+}
 
 struct Mlp : nn::Module {
   Mlp() {
@@ -35,7 +36,9 @@ struct Mlp : nn::Module {
     layers->push_back(Linear(96, kClasses));
     register_module("layers", layers);
   }
-  at::Tensor forward(const StepInputs& inputs) { return layers->forward(flat_floats(inputs.pixels)); }
+  at::Tensor forward(const StepInputs& inputs) {
+    return layers->forward(flat_floats(inputs.pixels));
+  }
   nn::Sequential layers;
 };
 
@@ -69,7 +72,8 @@ struct Embedding : nn::Module {
     classifier = register_module("classifier", Linear(32, kClasses));
   }
   at::Tensor forward(const StepInputs& inputs) {
-    const at::Tensor embedded = tokens->forward(inputs.pixels.view({-1, kPixels}).to(at::kLong)) + places->weight;
+    const at::Tensor embedded =
+        tokens->forward(inputs.pixels.view({-1, kPixels}).to(at::kLong)) + places->weight;
     return classifier->forward(at::relu(hidden->forward(embedded)).mean(1));
   }
   nn::Embedding tokens{nullptr}, places{nullptr};
@@ -140,7 +144,8 @@ CaseModel load_jit(const std::string& file) {
   return {.tensors = torchbridge::train::tensors_of(*module),
           .loss =
               [module](DistributedDataParallel& ddp, const StepInputs& inputs) {
-                const c10::IValue output = ddp.forward(*module, std::vector<c10::IValue>{inputs.pixels});
+                const c10::IValue output =
+                    ddp.forward(*module, std::vector<c10::IValue>{inputs.pixels});
                 return loss_of(output.toTensor(), inputs);
               },
           .module = module};

@@ -1,5 +1,5 @@
-// The models that our ranks and Python's (tests/reference/ddp_cases.py) train on digits, with the same names of
-// parameters.
+// The models that our ranks and Python's (tests/reference/ddp_cases.py) train on digits, with the
+// same names of parameters.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,7 @@
 #include <vector>
 
 #include <torch/nn/module.h>
-
-#include "trainer_template/runtime/ddp/ddp.h"
+#include <torchbridge/ddp.h>
 
 // What a step gives to the model. Pixels are (N, 8, 8) of uint8.
 struct StepInputs {
@@ -26,5 +25,6 @@ struct CaseModel {
   std::shared_ptr<void> module;
 };
 
-// kind is mlp, cnn, embedding, sparse_embedding, branches, shared, frozen, or jit:FILE. Throws TrainError for another.
+// kind is mlp, cnn, embedding, sparse_embedding, branches, shared, frozen, or jit:FILE. Throws
+// TrainError for another.
 CaseModel make_case_model(const std::string& kind);

@@ -1,6 +1,6 @@
-// Preloaded: from call number FAIL_AT of FAIL_CALL on, FAIL_TIMES of the plugin's calls fail. With FAIL_SIGNAL none
-// fails, but the child that makes call number FAIL_AT gets that signal. The calls of a process and its children are
-// counted together; those of other processes are not.
+// Preloaded: from call number FAIL_AT of FAIL_CALL on, FAIL_TIMES of the plugin's calls fail. With
+// FAIL_SIGNAL none fails, but the child that makes call number FAIL_AT gets that signal. The calls
+// of a process and its children are counted together; those of other processes are not.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -34,7 +34,8 @@ __attribute__((constructor)) static void read_environment(void) {
   signal_number = number_in("FAIL_SIGNAL");
   if (getenv("FAIL_CALL") != NULL) fail_call = strdup(getenv("FAIL_CALL"));
   preloaded = getpid();
-  calls = (int*)syscall(SYS_mmap, NULL, sizeof *calls, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  calls = (int*)syscall(SYS_mmap, NULL, sizeof *calls, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
 static int fails(const char* call, void* caller) {
@@ -47,7 +48,9 @@ static int fails(const char* call, void* caller) {
   return signal_number == 0 && number >= fail_at && number - fail_at < fail_times;
 }
 
-void* malloc(size_t size) { return fails("malloc", __builtin_return_address(0)) ? NULL : __libc_malloc(size); }
+void* malloc(size_t size) {
+  return fails("malloc", __builtin_return_address(0)) ? NULL : __libc_malloc(size);
+}
 
 // FAILING(RESULT, NAME, PARAMETERS, ARGUMENTS, VALUE, ERROR): NAME returns VALUE with errno ERROR
 // where it fails.
@@ -65,13 +68,18 @@ FAILING(void*, mmap, (void* at, size_t size, int protection, int flags, int file
 FAILING(pid_t, fork, (void), (), -1, EAGAIN)
 FAILING(int, pipe2, (int ends[2], int flags), (ends, flags), -1, EMFILE)
 FAILING(int, socket, (int family, int type, int protocol), (family, type, protocol), -1, EMFILE)
-FAILING(int, bind, (int socket, const struct sockaddr* address, socklen_t size), (socket, address, size), -1, EACCES)
-FAILING(int, connect, (int socket, const struct sockaddr* address, socklen_t size), (socket, address, size), -1,
-        ENETUNREACH)
+FAILING(int, bind, (int socket, const struct sockaddr* address, socklen_t size),
+        (socket, address, size), -1, EACCES)
+FAILING(int, connect, (int socket, const struct sockaddr* address, socklen_t size),
+        (socket, address, size), -1, ENETUNREACH)
 FAILING(int, open, (const char* path, int flags, mode_t mode), (path, flags, mode), -1, EMFILE)
 FAILING(int, mkdir, (const char* path, mode_t mode), (path, mode), -1, ENOSPC)
-FAILING(int, setenv, (const char* name, const char* value, int overwrite), (name, value, overwrite), -1, ENOMEM)
-FAILING(ssize_t, getrandom, (void* bytes, size_t size, unsigned flags), (bytes, size, flags), -1, ENOSYS)
+FAILING(int, setenv, (const char* name, const char* value, int overwrite), (name, value, overwrite),
+        -1, ENOMEM)
+FAILING(ssize_t, getrandom, (void* bytes, size_t size, unsigned flags), (bytes, size, flags), -1,
+        ENOSYS)
 FAILING(int, getifaddrs, (struct ifaddrs * *list), (list), -1, ENOMEM)
-FAILING(int, getaddrinfo, (const char* node, const char* service, const struct addrinfo* hints, struct addrinfo** list),
+FAILING(int, getaddrinfo,
+        (const char* node, const char* service, const struct addrinfo* hints,
+         struct addrinfo** list),
         (node, service, hints, list), EAI_AGAIN, EAGAIN)

@@ -1,5 +1,6 @@
-// Preloaded into a program (LD_PRELOAD), makes a fork server of it (tests/support/fork_server.h): when all libraries
-// are loaded it waits for packets in place of main(), and runs main() in a process that it forks for each.
+// Preloaded into a program (LD_PRELOAD), makes a fork server of it (tests/support/fork_server.h):
+// when all libraries are loaded it waits for packets in place of main(), and runs main() in a
+// process that it forks for each.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -44,8 +45,9 @@ static int run_program(size_t size) {
   return program_main(command_size, words, environ);
 }
 
-// Returns 1 in the new process alone. The process between ends at once, so that the new one becomes a child of the
-// test. The new one waits for that: the trainer asks for a signal when its parent ends.
+// Returns 1 in the new process alone. The process between ends at once, so that the new one becomes
+// a child of the test. The new one waits for that: the trainer asks for a signal when its parent
+// ends.
 static int fork_twice(pid_t* shared) {
   int orphaned[2];
   *shared = -1;
@@ -73,7 +75,8 @@ static int fork_twice(pid_t* shared) {
 
 static int serve(int argc, char** argv, char** variables) {
   (void)argc, (void)argv, (void)variables;
-  pid_t* const shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  pid_t* const shared =
+      mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) _exit(127);
   for (;;) {
     const ssize_t size = recv(kForkServerSocket, packet, sizeof packet, 0);
@@ -82,11 +85,12 @@ static int serve(int argc, char** argv, char** variables) {
   }
 }
 
-// Called by _start of the program, as the Linux Standard Base has it; this one stands before glibc's.
+// Called by _start of the program, as the Linux Standard Base has it; this one stands before
+// glibc's.
 typedef int (*Start)(Main, int, char**, void (*)(void), void (*)(void), void (*)(void), void*);
 
-int __libc_start_main(Main main, int argc, char** argv, void (*init)(void), void (*fini)(void), void (*rtld_fini)(void),
-                      void* stack_end) {
+int __libc_start_main(Main main, int argc, char** argv, void (*init)(void), void (*fini)(void),
+                      void (*rtld_fini)(void), void* stack_end) {
   program_main = main;
   Start start;
   *(void**)&start = dlsym(RTLD_NEXT, "__libc_start_main");

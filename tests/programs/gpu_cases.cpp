@@ -1,5 +1,7 @@
-// What scripts/gpu_check asks beside the trainer, one case a run: gpu_cases CASE cpu|cuda. Prints a line "NAME VALUE" a
-// finding. The cases "subgroups", "bandwidth" and "abort" are for several ranks.
+// What scripts/gpu_check asks beside the trainer, one case a run: gpu_cases CASE cpu|cuda. Prints a
+// line "NAME VALUE" a finding. The cases "subgroups", "split", "bandwidth", "abort" and "late" are
+// for several ranks.
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,11 +15,13 @@
 #include <map>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
@@ -25,12 +29,18 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torchbridge/backend.h>
+#include <torchbridge/data.h>
+#include <torchbridge/ddp.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/launch.h>
+#include <torchbridge/process_group.h>
 
 #include "trainer_template/runtime/backends/cuda.h"
+#include "trainer_template/runtime/backends/open_sockets.h"
 #include "trainer_template/runtime/data/device_copy.h"
-#include "trainer_template/runtime/data/loader.h"
-#include "trainer_template/runtime/process_group/process_group.h"
-#include "trainer_template/runtime/run/job.h"
+#include "trainer_template/runtime/data/pinned_batches.h"
 
 namespace {
 
@@ -46,7 +56,8 @@ double seconds_of(const std::function<void()>& work) {
 void print(const char* name, double value) { std::printf("%s %.9g\n", name, value); }
 
 void finish(c10::Device device) {
-  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  if (!device.is_cpu())
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
 ProcessGroup group_on(c10::DeviceType type) {
@@ -62,22 +73,37 @@ bool nccl_is_connected() {
   return text.find("Init COMPLETE") != std::string::npos;
 }
 
-// Whether NCCL's communicator is there before the first collective, by NCCL's own log; and how long group and
-// collectives take.
-void connect_eagerly(c10::DeviceType type) {
+// Whether NCCL's communicator is there before the first collective, by NCCL's own log; and how long
+// group and collectives take.
+void use_collectives(c10::DeviceType type, const GroupOptions& options) {
   const auto begin = Clock::now();
-  ProcessGroup group = group_on(type);
+  ProcessGroup group = init_process_group(torchbridge::EnvMap::from(environ), options);
   print("formed_s", std::chrono::duration<double>(Clock::now() - begin).count());
   print("connected", nccl_is_connected());
-  const at::Tensor numbers = at::full({1'000'000}, group.rank() + 1.0F, at::device(group.device()));
+  const at::Tensor numbers = at::full({1'000'000}, group.rank() + 1.0F, at::device(type));
+  std::vector<at::Tensor> tensors = {numbers};
   const auto sum = [&] {
-    group.sum(numbers);
-    finish(group.device());
+    group.c10d()->allreduce(tensors)->wait();  // also of one rank, where group.sum() does nothing
+    finish(numbers.device());
   };
   print("first_s", seconds_of(sum));
   print("second_s", seconds_of(sum));
   print("sum", numbers[0].item<double>());
+  print("recorded", flight_record().find("nccl:all_reduce") != std::string::npos);
   std::puts(("backend " + group.backend()).c_str());
+}
+
+void connect_eagerly(c10::DeviceType type) {
+  GroupOptions options;
+  options.device_id = c10::Device(type);
+  use_collectives(type, options);
+}
+
+// By the first collective: the group is bound to no device.
+void connect_lazily(c10::DeviceType type) {
+  GroupOptions options;
+  options.backend = type == c10::kCPU ? "gloo" : "nccl";
+  use_collectives(type, options);
 }
 
 // Sample i is a row of the number i.
@@ -88,7 +114,8 @@ class Rows : public Dataset {
     const auto count = std::ssize(indices);
     Batch batch{batch_tensor({count, kWidth}, at::kFloat), batch_tensor({count}, at::kLong)};
     auto* const numbers = batch.inputs.mutable_data_ptr<float>();
-    for (std::int64_t i = 0; i < count; ++i) std::fill_n(numbers + i * kWidth, kWidth, static_cast<float>(indices[i]));
+    for (std::int64_t i = 0; i < count; ++i)
+      std::fill_n(numbers + i * kWidth, kWidth, static_cast<float>(indices[i]));
     std::copy(indices.begin(), indices.end(), batch.targets.mutable_data_ptr<std::int64_t>());
     return batch;
   }
@@ -116,7 +143,8 @@ bool loads_pinned(c10::Device device) {
   return batches > 0 && pinned == batches;
 }
 
-// A copy that begins behind products must not wait for them: neither the thread that begins it, nor the copy itself.
+// A copy that begins behind products must not wait for them: neither the thread that begins it, nor
+// the copy itself.
 void overlap_copies(c10::DeviceType type) {
   ProcessGroup group = group_on(type);
   const c10::Device device = group.device();
@@ -135,7 +163,8 @@ void overlap_copies(c10::DeviceType type) {
     const Batch there = DeviceCopy::finish(copy.begin(batch));
     finish(device);
   }
-  constexpr int kSome = 5, kMost = 500;  // more would fill the queue of the GPU, and the thread would wait for that
+  // More would fill the queue of the GPU, and the thread would wait for that.
+  constexpr int kSome = 5, kMost = 500;
   constexpr double kLong = 0.2;
   const double some_s = seconds_of([&] {
     multiply(kSome);
@@ -162,7 +191,8 @@ void overlap_copies(c10::DeviceType type) {
   const Batch there = DeviceCopy::finish(std::move(copying));
   finish(device);
   print("computed_s", passed());
-  print("equal", at::equal(there.inputs.cpu(), batch.inputs) && at::equal(there.targets.cpu(), batch.targets));
+  print("equal", at::equal(there.inputs.cpu(), batch.inputs) &&
+                     at::equal(there.targets.cpu(), batch.targets));
 }
 
 // The device's generator gives what Python's gives from the same seed.
@@ -174,7 +204,8 @@ void draw_numbers(c10::DeviceType type) {
 }
 
 // The sum of 1 + rank over the group, of all ranks; 1 where it is right on all of them.
-void print_sum(const char* name, ProcessGroup& all, RankGroup& group, const std::vector<int>& ranks) {
+void print_sum(const char* name, ProcessGroup& all, RankGroup& group,
+               const std::vector<int>& ranks) {
   const at::Tensor numbers = at::full({1000}, all.rank() + 1.0F, at::device(all.device()));
   group.sum(numbers);
   float expected = 0;
@@ -189,11 +220,13 @@ std::vector<int> ranks_from(int first, int step, int world_size) {
   return ranks;
 }
 
-// Groups of every other rank, of a node, and of all: formed, used in turns, and ended one after the other.
+// Groups of every other rank, of a node, and of all: formed, used in turns, and ended one after the
+// other.
 void use_subgroups(c10::DeviceType type) {
   ProcessGroup all = group_on(type);
   const int size = all.world_size();
-  const std::vector<int> even = ranks_from(0, 2, size), odd = ranks_from(1, 2, size), whole = ranks_from(0, 1, size);
+  const std::vector<int> even = ranks_from(0, 2, size), odd = ranks_from(1, 2, size),
+                         whole = ranks_from(0, 1, size);
   const auto evens = all.new_group(even), odds = all.new_group(odd), node = all.per_node();
   print_sum("halves", all, evens ? *evens : *odds, evens ? even : odd);
   print_sum("node", all, *node, node->ranks());
@@ -201,8 +234,8 @@ void use_subgroups(c10::DeviceType type) {
   print_sum("halves-again", all, evens ? *evens : *odds, evens ? even : odd);
 }
 
-// As nccl-tests gives it (busbw): bytes that each rank sends and receives, 2 (n - 1) / n of the tensor, in 10^9 a
-// second.
+// As nccl-tests gives it (busbw): bytes that each rank sends and receives, 2 (n - 1) / n of the
+// tensor, in 10^9 a second.
 void measure_bandwidth(c10::DeviceType type) {
   ProcessGroup group = group_on(type);
   const double share = 2.0 * (group.world_size() - 1) / group.world_size();
@@ -217,26 +250,126 @@ void measure_bandwidth(c10::DeviceType type) {
     };
     sum(3);
     const double seconds = seconds_of([&] { sum(kTimes); }) / kTimes;
-    print(("mib_" + std::to_string(mib)).c_str(), share * static_cast<double>(bytes) / seconds / 1e9);
+    print(("mib_" + std::to_string(mib)).c_str(),
+          share * static_cast<double>(bytes) / seconds / 1e9);
   }
 }
 
-// The last rank fails while the others are in an all-reduce, which is aborted then.
-void fail_amid_collectives(c10::DeviceType type) {
-  GroupOptions options;
-  options.device_id = c10::Device(type);
+// The last rank calls `leave` while the others are in an all-reduce.
+void sum_without_the_last(GroupOptions options, void (*leave)()) {
   const int code = run_job(
-      torchbridge::EnvMap::from(environ), [&] { return options; },
-      [](ProcessGroup& group) {
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
+      [&](ProcessGroup& group) {
         const at::Tensor numbers = at::zeros({1 << 20}, at::device(group.device()));
         constexpr int kBefore = 20;
         for (int i = 0;; ++i) {
-          if (i == kBefore && group.rank() == group.world_size() - 1) throw TrainError("failed on purpose");
+          if (i == kBefore && group.rank() == group.world_size() - 1) leave();
           group.sum(numbers);
           finish(group.device());
         }
       });
   std::exit(code);
+}
+
+// It fails: the all-reduce is aborted then.
+void fail_amid_collectives(c10::DeviceType type) {
+  GroupOptions options;
+  options.device_id = c10::Device(type);
+  sum_without_the_last(options, [] { throw TrainError("failed on purpose"); });
+}
+
+// It computes for longer than the collectives' timeout, until it is killed.
+void be_late(c10::DeviceType type) {
+  GroupOptions options;
+  options.device_id = c10::Device(type);
+  options.timeout = std::chrono::seconds(5);
+  sum_without_the_last(options, [] {
+    for (;;) pause();
+  });
+}
+
+// Rank 1, while a subgroup is in scope whose collectives are in progress.
+void fail_beside_a_subgroup(c10::DeviceType type) {
+  GroupOptions options;
+  options.device_id = c10::Device(type);
+  std::exit(run_job(
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
+      [](ProcessGroup& group) {
+        constexpr int kTimes = 10;
+        const auto subgroup = group.new_group({0, 1});
+        const at::Tensor numbers = at::zeros({1 << 20}, at::device(group.device()));
+        for (int i = 0; i < kTimes; ++i) subgroup->sum(numbers);
+        if (group.rank() == 1) throw TrainError("failed on purpose");
+        finish(group.device());
+        subgroup->throw_if_aborted();
+        return ExitCode::kDone;
+      }));
+}
+
+// Ranks 0 and 1 form a subgroup, within five seconds.
+void form_a_subgroup(c10::DeviceType type) {
+  GroupOptions options;
+  options.device_id = c10::Device(type);
+  options.timeout = std::chrono::seconds(5);
+  std::exit(run_job(
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
+      [](ProcessGroup& group) {
+        group.new_group({0, 1});
+        return ExitCode::kDone;
+      }));
+}
+
+// A bucket of gradients, as DDP's, that a hook has reduced on streams of its own.
+at::Tensor reduced_bucket(ProcessGroup& group) {
+  constexpr std::int64_t kSize = 1 << 20;
+  const at::Tensor buffer = at::zeros({kSize}, at::device(group.device()));
+  c10d::GradBucket bucket(/*index=*/0, /*bucket_count=*/1, buffer, {0}, {kSize}, {{kSize}},
+                          {buffer}, std::nullopt);
+  bf16_compress_hook(group).run(bucket)->wait();
+  return buffer;
+}
+
+// An index outside of its table: CUDA's device-side assert, which the next call that waits for the
+// GPU reports. The batch in pinned memory, the bucket and the tensors are destroyed after it, when
+// each call of CUDA fails.
+void fail_on_the_device(c10::DeviceType type) {
+  GroupOptions options;
+  options.device_id = c10::Device(type);
+  const int code = run_job(
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
+      [](ProcessGroup& group) {
+        const Batch batch =
+            DeviceCopy::finish(DeviceCopy(group.device()).begin(Rows().pinned_batch()));
+        const at::Tensor bucket = reduced_bucket(group);
+        const at::Tensor outside =
+            at::full({1}, Rows::kBatch, at::device(group.device()).dtype(at::kLong));
+        const at::Tensor row = at::index_select(batch.inputs, 0, outside);
+        group.sum(row);
+        std::printf("row %f\n", row.sum().item<double>());
+      });
+  std::exit(code);
+}
+
+// An exception that no handler catches.
+void throw_in_a_thread(c10::DeviceType) {
+  std::exit(run_job(
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [] { return GroupOptions{}; },
+      [](ProcessGroup&) {
+        std::thread([] { throw TrainError("thrown in a thread"); }).join();
+        return ExitCode::kDone;
+      }));
+}
+
+// The interface on which NCCL listens for its ranks; needs no GPU.
+void find_interface(c10::DeviceType) {
+  find_backend("nccl");
+  auto* const get_unique_id =
+      reinterpret_cast<int (*)(char*)>(dlsym(RTLD_DEFAULT, "ncclGetUniqueId"));
+  const NewListeners listeners;
+  char id[128];  // an ncclUniqueId
+  if (get_unique_id == nullptr || get_unique_id(id) != 0) throw TrainError("ncclGetUniqueId fails");
+  for (const std::string& name : listeners.interfaces())
+    std::printf("interface %s\n", name.c_str());
 }
 
 // libtorch_cuda.so opens and says so; needs no GPU.
@@ -247,9 +380,13 @@ void open_library(c10::DeviceType) {
 }
 
 const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
-    {"abort", fail_amid_collectives}, {"bandwidth", measure_bandwidth}, {"eager", connect_eagerly},
-    {"open", open_library},           {"overlap", overlap_copies},      {"random", draw_numbers},
-    {"subgroups", use_subgroups}};
+    {"abort", fail_amid_collectives},  {"assert", fail_on_the_device},
+    {"bandwidth", measure_bandwidth},  {"eager", connect_eagerly},
+    {"interface", find_interface},     {"late", be_late},
+    {"lazy", connect_lazily},          {"open", open_library},
+    {"overlap", overlap_copies},       {"random", draw_numbers},
+    {"scope", fail_beside_a_subgroup}, {"split", form_a_subgroup},
+    {"subgroups", use_subgroups},      {"uncaught", throw_in_a_thread}};
 
 }  // namespace
 

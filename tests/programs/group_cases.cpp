@@ -1,4 +1,5 @@
-// What a program does with init_process_group, one case a run: group_cases CASE [ARGUMENT]. group_test.cpp starts it.
+// What a program does with init_process_group, one case a run: group_cases CASE [ARGUMENT].
+// group_test.cpp starts it.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -7,7 +8,9 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -26,10 +29,14 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torchbridge/backend.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/group_options.h>
+#include <torchbridge/launch.h>
+#include <torchbridge/process_group.h>
 
-#include "trainer_template/runtime/backends/backend_registry.h"
+#include "tests/support/hanging_backend.h"
 #include "trainer_template/runtime/backends/gloo_backend.h"
-#include "trainer_template/runtime/process_group/process_group.h"
 
 namespace {
 
@@ -72,7 +79,8 @@ void given_store(const std::string& kind_and_path) {
   const auto colon = kind_and_path.find(':');
   const std::string kind = kind_and_path.substr(0, colon), path = kind_and_path.substr(colon + 1);
   StorePtr store =
-      kind == "tcp" ? tcp_store() : StorePtr(c10::make_intrusive<c10d::FileStore>(path, variable("WORLD_SIZE")));
+      kind == "tcp" ? tcp_store()
+                    : StorePtr(c10::make_intrusive<c10d::FileStore>(path, variable("WORLD_SIZE")));
   if (kind == "prefix") store = c10::make_intrusive<c10d::PrefixStore>("mine", store);
   // Two groups at one store.
   for (const char* name : {"first", "second"}) {
@@ -104,7 +112,8 @@ void store_and_method(const std::string&) {
 }
 
 void argument_against_variable(const std::string&) {
-  init_process_group(environment(), {.init_method = *parse_init_method("env://"), .ranks = {.world_size = 7}});
+  init_process_group(environment(),
+                     {.init_method = *parse_init_method("env://"), .ranks = {.world_size = 7}});
 }
 
 // --- the end
@@ -129,11 +138,13 @@ std::size_t connections_to(int port) {
   return ends.size();
 }
 
-// Returns after two attempts to reach the store, or after five seconds, in which a rank that tries only once fails.
+// Returns after two attempts to reach the store, or after five seconds, in which a rank that tries
+// only once fails.
 void wait_for_clients(std::size_t before) {
   constexpr std::size_t kTwoTries = 4;  // a probe and a client each
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (connections_to(variable("MASTER_PORT")) < before + kTwoTries && std::chrono::steady_clock::now() < deadline)
+  while (connections_to(variable("MASTER_PORT")) < before + kTwoTries &&
+         std::chrono::steady_clock::now() < deadline)
     usleep(1'000);
 }
 
@@ -187,6 +198,135 @@ void a_late_rank(const std::string& timed_out) {
   }
 }
 
+class ThrowingBackend : public HangingBackend {
+ public:
+  using HangingBackend::HangingBackend;
+  c10d::ErrorType getError() override {
+    const c10d::ErrorType error = HangingBackend::getError();
+    if (throws && error != c10d::ErrorType::SUCCESS) throw std::runtime_error("no device");
+    return error;
+  }
+  bool throws = false;
+};
+
+// The backend shows its error, after a second, by getError() alone. It is a timeout, for rank 1
+// does not take part: `how` is the file that a rank makes when it has timed out, after which rank 1
+// continues, or rank 1 never continues. "network": all take part, and it is another error, which
+// with "network of rank 0" no other rank's backend shows. "slow abort": that of rank 0 takes three
+// seconds; "... after a kill": rank 1 is killed; "... of a rank that fails": it is rank 1's, which
+// has an error of its own; "... without memory": so too, of libtorch; "... whose download times
+// out": so too, of the program; "... of rank 2": it is that of a rank which takes part, and learns
+// of the timeout by rank 0's abort, which is quick. "throws": so do getError() and the abort.
+void only_the_backend_knows(const std::string& how) {
+  HangingBackend* made_here = nullptr;
+  const bool has_no_memory = how == "slow abort of a rank without memory";
+  const bool times_out = how == "slow abort of a rank whose download times out";
+  const bool rank_1_fails = how == "slow abort of a rank that fails" || has_no_memory || times_out;
+  const bool throws = how == "throws";
+  const bool all_take_part = how.starts_with("network") || rank_1_fails || throws;
+  const int slow_rank = !how.starts_with("slow abort")  ? -1
+                        : rank_1_fails                  ? 1
+                        : how == "slow abort of rank 2" ? 2
+                                                        : 0;
+  register_backend(
+      "hanging", {{"cpu"},
+                  [&](const BackendRequest& request) -> MadeBackend {
+                    auto cause =
+                        all_take_part ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::TIMEOUT;
+                    const bool sees_the_abort = how == "slow abort of rank 2" && request.rank == 2;
+                    if (sees_the_abort || (how == "network of rank 0" && request.rank != 0))
+                      cause = c10d::ErrorType::SUCCESS;
+                    auto made = c10::make_intrusive<ThrowingBackend>(make_gloo(request).backend,
+                                                                     request.timeout, cause);
+                    made->throws = throws;
+                    auto* const hanging = made_here = made.get();
+                    const bool hangs = how == "abort hangs";
+                    const bool is_slow = request.rank == slow_rank;
+                    return {std::move(made), [hanging, hangs, is_slow, throws] {
+                              while (hangs) pause();
+                              if (is_slow) sleep(3);
+                              hanging->abort();
+                              if (throws) throw std::runtime_error("no device");
+                            }};
+                  },
+                  {}});
+  ProcessGroup group =
+      init_process_group(environment(), {.backend = "cpu:hanging",
+                                         .timeout = std::chrono::seconds(1),
+                                         .heartbeat_timeout = std::chrono::seconds(1)});
+  const at::Tensor number = at::full({1}, 1.0);
+  try {
+    group.sum(number);
+    if (group.rank() == 1 && how == "slow abort after a kill") raise(SIGKILL);
+    if (group.rank() == 1 && has_no_memory)
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "rank 1 has no memory");
+    if (group.rank() == 1 && times_out) throw std::runtime_error("the download timed out");
+    if (group.rank() == 1 && rank_1_fails) throw TrainError("the disk of rank 1 is full");
+    const bool takes_part = group.rank() != 1 || all_take_part;
+    while (!takes_part && access(how.c_str(), F_OK) != 0) usleep(1'000);
+    while (true) {
+      group.minimum(7);
+      expect(!made_here->is_aborted(), "no result of a collective that was aborted");
+    }
+  } catch (const std::exception& error) {
+    if (how.starts_with('/')) std::ofstream(how) << "timed out";
+    if (const auto message = group.message_for(error)) throw TrainError(*message);
+    throw PeerFailed();
+  }
+}
+
+// Rank 1 leaves once the others have timed out there.
+void leaves_late(const std::string& timed_out) {
+  register_backend("hanging", {{"cpu"},
+                               [](const BackendRequest& request) -> MadeBackend {
+                                 auto made = c10::make_intrusive<HangingBackend>(
+                                     make_gloo(request).backend, request.timeout,
+                                     c10d::ErrorType::TIMEOUT);
+                                 auto* const hanging = made.get();
+                                 return {std::move(made), [hanging] { hanging->abort(); }};
+                               },
+                               {}});
+  ProcessGroup group =
+      init_process_group(environment(), {.backend = "cpu:hanging",
+                                         .timeout = std::chrono::seconds(1),
+                                         .heartbeat_timeout = std::chrono::seconds(1)});
+  try {
+    while (group.rank() == 1 && access(timed_out.c_str(), F_OK) != 0) usleep(1'000);
+    group.leave();
+  } catch (const std::exception& error) {
+    std::ofstream(timed_out) << "timed out";
+    if (const auto message = group.message_for(error)) throw TrainError(*message);
+    throw PeerFailed();
+  }
+}
+
+// Rank 1 does not leave, and no heartbeat aborts what the others wait for.
+void does_not_leave(const std::string& others_have_ended) {
+  register_backend("hanging", {{"cpu"},
+                               [](const BackendRequest& request) -> MadeBackend {
+                                 auto made = c10::make_intrusive<HangingBackend>(
+                                     make_gloo(request).backend, request.timeout,
+                                     c10d::ErrorType::TIMEOUT);
+                                 auto* const hanging = made.get();
+                                 return {std::move(made), [hanging] { hanging->abort(); }};
+                               },
+                               {}});
+  ProcessGroup group = init_process_group(
+      environment(), {.backend = "cpu:hanging", .heartbeat_timeout = std::chrono::seconds(0)});
+  if (group.rank() == 1) {
+    while (access(others_have_ended.c_str(), F_OK) != 0) usleep(10'000);
+    _exit(2);
+  }
+  try {
+    group.leave();
+  } catch (const std::exception& error) {
+    const auto message = group.message_for(error);
+    std::ofstream(others_have_ended) << "ended";
+    if (message) throw TrainError(*message);
+    throw PeerFailed();
+  }
+}
+
 // --- subgroups
 
 void subgroups(const std::string&) {
@@ -214,11 +354,47 @@ void subgroups(const std::string&) {
       group.new_group(wrong);
       throw std::logic_error("taken");
     } catch (const TrainError& error) {
-      expect(std::string(error.what()).find("expected different ranks from 0 to 3") != std::string::npos,
+      expect(std::string(error.what()).find("expected different ranks from 0 to 3") !=
+                 std::string::npos,
              "the error of new_group");
     }
   }
   expect_sum(group);
+}
+
+// Twenty times; what each time left open would be as many files. `how` is "hangs" where the abort
+// of a subgroup does.
+void handles_an_exception(const std::string& how) {
+  register_backend("mine", {{"cpu"},
+                            [&](const BackendRequest& request) {
+                              MadeBackend made = make_gloo(request);
+                              if (request.ranks.empty() || how != "hangs") return made;
+                              made.abort = [] {
+                                while (true) pause();
+                              };
+                              return made;
+                            },
+                            {}});
+  ProcessGroup group = init_process_group(environment(), {.backend = "cpu:mine"});
+  const auto open_files = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  std::ptrdiff_t after_the_first = 0;
+  for (int i = 0; i < 20; ++i) {
+    try {
+      const auto all = group.new_group({0, 1, 2});
+      expect_sum(*all);
+      throw std::runtime_error("handled");
+    } catch (const std::runtime_error&) {
+      if (how == "hangs") break;
+    }
+    if (i == 0) after_the_first = open_files();
+  }
+  // gloo closes on a thread of its own.
+  expect(how == "hangs" || open_files() < after_the_first + 10, "no files of handled exceptions");
+  group.barrier();
+  group.leave();
 }
 
 // --- backends
@@ -243,20 +419,23 @@ void with_backend(const std::string& backend) {
   std::printf("%s\n", group.backend().c_str());
 }
 
-// Connects as NCCL's communicator does: each rank waits in it for all others, without limit. Rank 1 fails.
+// Connects as NCCL's communicator does: each rank waits in it for all others, without limit. Rank 1
+// fails.
 void fails_in_the_backend(const std::string& how) {
   register_backend("stuck", {{"cpu"},
                              [&](const BackendRequest& request) -> MadeBackend {
                                if (request.rank == 1 && how == "killed") raise(SIGKILL);
-                               TORCH_CHECK_WITH(DistBackendError, request.rank != 1, "no interface ib9");
+                               TORCH_CHECK_WITH(DistBackendError, request.rank != 1,
+                                                "no interface ib9");
                                while (true) pause();
                              },
                              {}});
   init_process_group(environment(), {.backend = "cpu:stuck"});
 }
 
-// The abort of its connections hangs, as ncclCommAbort may.
-void abort_hangs(const std::string&) {
+// The abort of its connections hangs, as ncclCommAbort may. `how` is "unwinds" where the scope of
+// the group ends by an exception.
+void abort_hangs(const std::string& how) {
   register_backend("stays", {{"cpu"},
                              [](const BackendRequest& request) {
                                MadeBackend made = make_gloo(request);
@@ -272,6 +451,7 @@ void abort_hangs(const std::string&) {
     if (group.rank() == 1) throw TrainError("the disk of rank 1 is full");
     expect_sum(group);
   } catch (const std::exception& error) {
+    if (how == "unwinds") throw;
     if (const auto message = group.message_for(error)) throw TrainError(*message);
     throw PeerFailed();
   }
@@ -291,6 +471,34 @@ void waits_for_another(const std::string&) {
   }
 }
 
+// The others wait in the store for rank 1's address, on the connection that reports use too.
+void killed_before_a_subgroup(const std::string&) {
+  register_backend("mine", {{"cpu"}, make_gloo, {}});
+  ProcessGroup group = init_process_group(environment(), {.backend = "cpu:mine"});
+  expect_sum(group);
+  if (group.rank() == 1) raise(SIGKILL);
+  try {
+    group.new_group({0, 1, 2});
+  } catch (const std::exception& error) {
+    if (const auto message = group.message_for(error)) throw TrainError(*message);
+    throw PeerFailed();
+  }
+}
+
+// Of a store of the program's, which no group knows.
+void throws_in_a_thread(const std::string&) {
+  std::exit(run_job(
+      LaunchOrigin(torchbridge::EnvMap::from(environ)), [] { return GroupOptions{}; },
+      [](ProcessGroup& group) {
+        if (group.rank() == 1)
+          std::thread([] {
+            C10_THROW_ERROR(DistStoreError, "the store of the cache is full");
+          }).join();
+        while (true) expect_sum(group);
+        return ExitCode::kDone;
+      }));
+}
+
 // Every rank can compute the values of any rank.
 at::Tensor values_of(int rank, std::int64_t count, at::ScalarType type) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(1000 + rank);
@@ -301,38 +509,49 @@ at::Tensor values_of(int rank, std::int64_t count, at::ScalarType type) {
 
 void expect_same_bits(const at::Tensor& one, const at::Tensor& other, const std::string& what) {
   const bool same = std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) == 0;
-  const std::string tensor = std::to_string(one.numel()) + " elements of " + c10::toString(one.scalar_type());
+  const std::string tensor =
+      std::to_string(one.numel()) + " elements of " + c10::toString(one.scalar_type());
   expect(same, what + " to have gloo's bits: " + tensor);
 }
 
-// From one element to more than goes over shared memory; at every size the ranks' chunks begin elsewhere.
+// From one element to more than goes over shared memory; at every size the ranks' chunks begin
+// elsewhere.
 void shared_memory(const std::string&) {
   const StorePtr store = tcp_store();
-  ProcessGroup gloo = init_process_group(environment(), {.backend = "gloo", .group_name = "gloo"}, store);
+  ProcessGroup gloo =
+      init_process_group(environment(), {.backend = "gloo", .group_name = "gloo"}, store);
   ProcessGroup shared = init_process_group(environment(), {.group_name = "shared"}, store);
   expect(gloo.backend() == "gloo" && shared.backend() == "gloo over shared memory",
          "the second group alone to share memory, it is " + shared.backend());
-  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte}) {
-    for (const std::int64_t count : {1, 2, 3, 7, 10, 16, 65, 1000, 1025, 4099, 20'000, 65'537, 131'072, 300'001}) {
-      // How a tensor is cut into pieces depends on the number of its bytes: many elements of two sizes are enough.
+  for (const auto type :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte}) {
+    for (const std::int64_t count :
+         {1, 2, 3, 7, 10, 16, 65, 1000, 1025, 4099, 20'000, 65'537, 131'072, 300'001}) {
+      // How a tensor is cut into pieces depends on the number of its bytes: many elements of two
+      // sizes are enough.
       if (count > 20'000 && type != at::kFloat && type != at::kBFloat16) continue;
       for (const auto op : {c10d::ReduceOp::SUM, c10d::ReduceOp::MIN, c10d::ReduceOp::MAX}) {
         if (op != c10d::ReduceOp::SUM && (count % 2 == 0 || count > 65'537)) continue;
-        std::vector<at::Tensor> one = {values_of(shared.rank(), count, type)}, other = {one[0].clone()};
+        std::vector<at::Tensor> one = {values_of(shared.rank(), count, type)},
+                                other = {one[0].clone()};
         shared.c10d()->allreduce(one, {.reduceOp = op})->wait();
         gloo.c10d()->allreduce(other, {.reduceOp = op})->wait();
-        expect_same_bits(one[0], other[0], "operator " + std::to_string(op) + " over shared memory");
+        expect_same_bits(one[0], other[0],
+                         "operator " + std::to_string(op) + " over shared memory");
       }
       const at::Tensor sent = values_of(shared.rank(), count, type);
       shared.broadcast(sent, shared.world_size() - 1);
-      expect_same_bits(sent, values_of(shared.world_size() - 1, count, type), "a broadcast over shared memory");
+      expect_same_bits(sent, values_of(shared.world_size() - 1, count, type),
+                       "a broadcast over shared memory");
     }
   }
   expect_sum(*shared.per_node());
 }
 
 void library(const std::string& backend) {
-  for (const std::string& device : find_backend(backend).devices) std::printf("%s\n", device.c_str());
+  for (const std::string& device : find_backend(backend).devices)
+    std::printf("%s\n", device.c_str());
+  std::printf("%s\n", flight_record().c_str());
 }
 
 void gloo_options(const std::string& interface) {
@@ -368,9 +587,10 @@ int backlog_of(int port) {
     socklen_t size = sizeof address;
     tcp_info info{};
     socklen_t info_size = sizeof info;
-    const bool found =
-        getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0 && ntohs(address.sin_port) == port &&
-        getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &info_size) == 0 && info.tcpi_state == TCP_LISTEN;
+    const bool found = getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+                       ntohs(address.sin_port) == port &&
+                       getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &info_size) == 0 &&
+                       info.tcpi_state == TCP_LISTEN;
     if (found) return static_cast<int>(info.tcpi_sacked);
   }
   return 0;
@@ -389,6 +609,21 @@ void agent(const std::string& until_gone) {
   options.waitWorkers = false;
   const c10d::TCPStore store("127.0.0.1", options);
   while (access(until_gone.c_str(), F_OK) == 0) usleep(10'000);
+}
+
+// As a rank of an earlier attempt whose collective of NCCL timed out.
+void asks_for_a_dump(const std::string&) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(variable("MASTER_PORT"));
+  c10d::TCPStore("127.0.0.1", options).set("exception_dump", {0, 0, 0, 0});
+}
+
+void no_dump_is_asked_for(const std::string&) {
+  ProcessGroup group = init_process_group(environment(), {.join_timeout = std::chrono::seconds(2)});
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(variable("MASTER_PORT"));
+  expect(!c10d::TCPStore("127.0.0.1", options).check({"exception_dump"}),
+         "no request of an earlier attempt");
 }
 
 void plain(const std::string&) {
@@ -413,11 +648,17 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"ends_when_the_next_attempt_connects", ends_when_the_next_attempt_connects},
     {"an_exception", an_exception},
     {"a_late_rank", a_late_rank},
+    {"only_the_backend_knows", only_the_backend_knows},
+    {"does_not_leave", does_not_leave},
+    {"leaves_late", leaves_late},
     {"subgroups", subgroups},
     {"registered_backend", registered_backend},
     {"with_backend", with_backend},
     {"fails_in_the_backend", fails_in_the_backend},
     {"abort_hangs", abort_hangs},
+    {"handles_an_exception", handles_an_exception},
+    {"killed_before_a_subgroup", killed_before_a_subgroup},
+    {"throws_in_a_thread", throws_in_a_thread},
     {"waits_for_another", waits_for_another},
     {"shared_memory", shared_memory},
     {"library", library},
@@ -426,6 +667,8 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"record", record},
     {"backlog", backlog},
     {"agent", agent},
+    {"asks_for_a_dump", asks_for_a_dump},
+    {"no_dump_is_asked_for", no_dump_is_asked_for},
     {"plain", plain},
     {"until_the_program_ends", until_the_program_ends},
 };

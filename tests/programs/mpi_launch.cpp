@@ -1,5 +1,5 @@
-// Prints what resolve_launch finds for two communicators of an MPI program: the world, and its halves of even and odd
-// ranks.
+// Prints what resolve_launch finds for two communicators of an MPI program: the world, and its
+// halves of even and odd ranks.
 #include "bridge/mpi/mpi_launch.h"
 
 #include <cstdio>
@@ -11,9 +11,10 @@ int print(const char* name, MPI_Comm communicator) {
   if (!launch) return std::fprintf(stderr, "%s\n", launch.error().message.c_str()), 1;
   const torchbridge::TorchEnv& env = launch->env;
   const torchbridge::Layout& at = env.layout;
-  std::printf("%s %s rank %d/%d local %d/%d node %d/%d store %s:%d %s %s\n", name, launch->launcher.c_str(), at.rank,
-              at.world_size, at.local_rank, at.local_world_size, at.node_rank, at.node_count, env.master.host.c_str(),
-              env.master.port, launch->store_socket.open() ? "bound" : "-", env.run_id.c_str());
+  std::printf("%s %s rank %d/%d local %d/%d node %d/%d store %s:%d %s %s\n", name,
+              launch->launcher.c_str(), at.rank, at.world_size, at.local_rank, at.local_world_size,
+              at.node_rank, at.node_count, env.master.host.c_str(), env.master.port,
+              launch->store_socket.open() ? "bound" : "-", env.run_id.c_str());
   return 0;
 }
 

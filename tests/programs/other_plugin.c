@@ -1,4 +1,5 @@
-// A site's other plugin: sets the variables that are its arguments in plugstack.conf, in every task.
+// A site's other plugin: sets the variables that are its arguments in plugstack.conf, in every
+// task.
 #include <string.h>
 
 #include <slurm/spank.h>

@@ -1,5 +1,6 @@
-// What an attacker puts into a container's image under the names of libraries that glibc opens by itself: those of
-// nsswitch.conf's services, and libgcc_s.so.1. Its constructor leaves a line in the container's /tmp.
+// What an attacker puts into a container's image under the names of libraries that glibc opens by
+// itself: those of nsswitch.conf's services, and libgcc_s.so.1. Its constructor leaves a line in
+// the container's /tmp.
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/prctl.h>

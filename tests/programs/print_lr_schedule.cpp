@@ -1,11 +1,12 @@
-// Prints what each case on standard input gives, one line a case, as tests/reference/lr_schedule_reference.py does with
-// Python's.
+// Prints what each case on standard input gives, one line a case, as
+// tests/reference/lr_schedule_reference.py does with Python's.
 #include <cstdio>
 #include <iostream>
 #include <sstream>
 #include <string>
 
-#include "trainer_template/runtime/optim/lr_schedule.h"
+#include <torchbridge/lr_schedule.h>
+
 #include "trainer_template/runtime/optim/plateau.h"
 
 using namespace torchbridge::train;
@@ -26,8 +27,7 @@ int main() {
     std::printf("%s", line.c_str());
     LrSchedule run = *schedule;
     if (is_plateau(run)) {
-      std::optional<PlateauState> state;
-      Plateau plateau(run, {base}, state);
+      Plateau plateau(run, {base});
       for (std::string value; words >> value;) {
         plateau.observe(std::stod(value));
         std::printf(" %.17g", plateau.learning_rates()[0]);

@@ -1,6 +1,7 @@
-// Prints the CPUs that each worker gets by --numa-binding: print_numa_cpus ROOT CPUS, where ROOT has the machine's
-// files and CPUs are those that the agent may use. A line "MODE LOCAL_RANK CPUS", or "MODE LOCAL_RANK error TEXT", for
-// each mode and GPU, and for a worker more than there are GPUs.
+// Prints the CPUs that each worker gets by --numa-binding: print_numa_cpus ROOT CPUS, where ROOT
+// has the machine's files and CPUs are those that the agent may use. A line "MODE LOCAL_RANK CPUS",
+// or "MODE LOCAL_RANK error TEXT", for each mode and GPU, and for a worker more than there are
+// GPUs.
 #include <iostream>
 
 #include "bridge/binding/numa_mode.h"
@@ -38,8 +39,8 @@ int main(int argc, char** argv) {
   for (const auto& [mode, name] : kModes) {
     for (int rank = 0; rank <= static_cast<int>(gpus.size()); ++rank) {
       const auto cpus = cpus_of_worker(mode, *machine, gpus, rank);
-      std::cout << name << " " << rank << " " << (cpus ? cpu_list_text(*cpus) : "error " + cpus.error().message)
-                << "\n";
+      std::cout << name << " " << rank << " "
+                << (cpus ? cpu_list_text(*cpus) : "error " + cpus.error().message) << "\n";
     }
   }
 }

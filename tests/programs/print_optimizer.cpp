@@ -1,5 +1,5 @@
-// Prints the parameters after some steps of each case on standard input, as tests/reference/optimizer_reference.py does
-// with Python's optimizers.
+// Prints the parameters after some steps of each case on standard input, as
+// tests/reference/optimizer_reference.py does with Python's optimizers.
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -10,11 +10,9 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/randn.h>
+#include <torchbridge/optimizer.h>
 
 #include "tests/support/alone.h"
-#include "trainer_template/runtime/optim/grad_clip.h"
-#include "trainer_template/runtime/optim/grad_scaler.h"
-#include "trainer_template/runtime/optim/optimizer.h"
 
 using namespace torchbridge::train;
 
@@ -43,7 +41,8 @@ Case parse(const std::string& line) {
   return result;
 }
 
-std::vector<ParameterGroup> groups_of(const Case& c, const at::Tensor& matrix, const at::Tensor& vector) {
+std::vector<ParameterGroup> groups_of(const Case& c, const at::Tensor& matrix,
+                                      const at::Tensor& vector) {
   OptimizerOptions options{.lr = c.value("lr", 0.01),
                            .momentum = c.value("momentum", 0),
                            .dampening = c.value("dampening", 0),
@@ -68,32 +67,36 @@ std::unique_ptr<Optimizer> make(const Case& c, std::vector<ParameterGroup> group
 
 void print_values(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.detach().contiguous();
-  for (std::int64_t i = 0; i < flat.numel(); ++i) std::printf(" %.9g", flat.const_data_ptr<float>()[i]);
+  for (std::int64_t i = 0; i < flat.numel(); ++i)
+    std::printf(" %.9g", flat.const_data_ptr<float>()[i]);
 }
 
 void run(const Case& c) {
   at::manual_seed(5);
-  const at::Tensor matrix = at::randn({9, 7}).set_requires_grad(true), vector = at::randn({5}).set_requires_grad(true);
+  const at::Tensor matrix = at::randn({9, 7}).set_requires_grad(true),
+                   vector = at::randn({5}).set_requires_grad(true);
   const auto optimizer = make(c, groups_of(c, matrix, vector));
   GradScaler scaler({.growth_interval = 2}, at::kCPU);
   const bool scales = c.value("scaler", 0) != 0;
   for (int step = 0; step < kSteps; ++step) {
     optimizer->zero_grad();
-    const double scale = scales ? scaler.state()->scale : 1;
+    const double scale = scales ? scaler.numbers().at("scale") : 1;
     matrix.mutable_grad() = at::randn({9, 7}).mul(scale);
     const at::Tensor gradient = at::randn({5}).mul(scale);
     if (step != kWithoutGradient) vector.mutable_grad() = gradient;
-    if (scales && step == kOverflow) vector.mutable_grad()[1] = std::numeric_limits<float>::infinity();
-    const at::Tensor found_inf = scales ? scaler.unscale(*optimizer).gt(0).to(at::kFloat) : at::Tensor();
+    if (scales && step == kOverflow)
+      vector.mutable_grad()[1] = std::numeric_limits<float>::infinity();
+    const at::Tensor found_inf =
+        scales ? scaler.unscale(*optimizer).gt(0).to(at::kFloat) : at::Tensor();
     if (c.values.contains("clip")) {
-      print_values(
-          clip_grad_norm({matrix, vector}, {.max_norm = c.value("clip", 0), .norm_type = c.value("norm_type", 2)}));
+      print_values(clip_grad_norm({matrix, vector}, {.max_norm = c.value("clip", 0),
+                                                     .norm_type = c.value("norm_type", 2)}));
     }
     optimizer->step(found_inf);
     if (scales) {
       std::printf(found_inf.item<float>() == 0 ? " stepped" : " skipped");
       scaler.update(found_inf);
-      std::printf(" %.17g", scaler.state()->scale);
+      std::printf(" %.17g", scaler.numbers().at("scale"));
     }
   }
   print_values(matrix);

@@ -1,4 +1,5 @@
-// Prints what our sampler gives for the cases on stdin, in the format of tests/reference/sampler_reference.py.
+// Prints what our sampler gives for the cases on stdin, in the format of
+// tests/reference/sampler_reference.py.
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -10,12 +11,14 @@ using namespace torchbridge::train;
 namespace {
 
 void print(const SamplerOptions& options, std::int64_t epoch) {
-  std::cout << "{\"N\": " << options.size << ", \"world\": " << options.world_size << ", \"rank\": " << options.rank
-            << ", \"epoch\": " << epoch << ", \"seed\": " << options.seed
+  std::cout << "{\"N\": " << options.size << ", \"world\": " << options.world_size
+            << ", \"rank\": " << options.rank << ", \"epoch\": " << epoch
+            << ", \"seed\": " << options.seed
             << ", \"shuffle\": " << (options.order == Order::kShuffled ? "true" : "false")
             << ", \"drop_last\": " << (options.drop_last ? "true" : "false") << ", \"indices\": [";
   const char* separator = "";
-  for (std::int64_t index : rank_shard(options, EpochOrder(options, epoch), 0, 0, samples_per_rank(options))) {
+  for (std::int64_t index :
+       rank_shard(options, EpochOrder(options, epoch), 0, 0, samples_per_rank(options))) {
     std::cout << separator << index;
     separator = ", ";
   }

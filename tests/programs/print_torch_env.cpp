@@ -1,6 +1,6 @@
-// Prints torchrun's variables for each process of a Slurm step, one JSON object a line. The processes are read from
-// stdin: their variables, NAME=VALUE one a line, and an empty line after each. TORCHBRIDGE_OPTIONS among them is the
-// option list.
+// Prints torchrun's variables for each process of a Slurm step, one JSON object a line. The
+// processes are read from stdin: their variables, NAME=VALUE one a line, and an empty line after
+// each. TORCHBRIDGE_OPTIONS among them is the option list.
 #include <iostream>
 #include <string>
 

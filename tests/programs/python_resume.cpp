@@ -1,6 +1,7 @@
-// Trains a small model whose output layer is its embedding from what Python saved, and saves for Python: python_resume
-// FOLDER. A line a run: OPTIMIZER RUN LOSS ..., losses of this rank as hexadecimal floats.
-// tests/reference/python_resume.py is the same program in Python.
+// Trains a small model whose output layer is its embedding: python_resume MODE FOLDER. Mode "begin"
+// trains from init.safetensors, and saves for Python; "resume" goes on from the checkpoints in
+// from-python-OPTIMIZER. A line a run: OPTIMIZER RUN LOSS ..., losses of this rank as hexadecimal
+// floats. tests/reference/python_resume.py is the same program in Python.
 #include <unistd.h>
 
 #include <cstdio>
@@ -13,16 +14,15 @@
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/embedding.h>
+#include <torchbridge/checkpoint.h>
+#include <torchbridge/ddp.h>
+#include <torchbridge/launch.h>
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/optimizer.h>
+#include <torchbridge/process_group.h>
+#include <torchbridge/task.h>
 
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/checkpoint/resume_from_python.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
-#include "trainer_template/runtime/ddp/ddp.h"
-#include "trainer_template/runtime/ddp/model_tensors.h"
-#include "trainer_template/runtime/optim/parameter_groups.h"
-#include "trainer_template/runtime/optim/zero.h"
-#include "trainer_template/runtime/run/job.h"
-#include "trainer_template/runtime/tensors/linear.h"
 
 using namespace torchbridge::train;
 namespace fs = std::filesystem;
@@ -53,8 +53,8 @@ struct Model : torch::nn::Module {
   torch::nn::BatchNorm1d bn{kWidth};
 };
 
-std::unique_ptr<Optimizer> make_optimizer(const std::string& kind, const ModelTensors& tensors, bool zero,
-                                          ProcessGroup& group) {
+std::unique_ptr<Optimizer> make_optimizer(const std::string& kind, const ModelTensors& tensors,
+                                          bool zero, ProcessGroup& group) {
   const auto make = [&](std::vector<ParameterGroup> groups) {
     if (kind == "sgd") return make_sgd(std::move(groups));
     return kind == "adam" ? make_adam(std::move(groups)) : make_adamw(std::move(groups));
@@ -87,10 +87,11 @@ class Training {
   void run() {
     CheckpointOptions saving;
     saving.folder = folder_ / (kind_ + "-" + run_.name);
+    if (run_.from_python) saving.resume = folder_ / ("from-python-" + kind_);
     Checkpoints checkpoints(group_, saving);
-    init_from(folder_ / "init.pt", tensors_, group_);
+    init_from(folder_ / "init.safetensors", tensors_, group_);
     TrainState progress;
-    if (run_.from_python) progress = resume_from_python(folder_ / (kind_ + ".pt"), tensors_, *optimizer_, group_);
+    if (run_.from_python) progress = checkpoints.resume(tensors_, *optimizer_).value().state;
     DistributedDataParallel ddp(tensors_, group_, {.comm_hook = optimizer_->comm_hook()});
     std::string losses;
     while (progress.step < kLast) {
@@ -105,10 +106,11 @@ class Training {
 
  private:
   std::string step(DistributedDataParallel& ddp, std::int64_t index) {
-    const at::Tensor words = read_safetensors(folder_ / "words.safetensors").at(0).second[index][group_.rank()];
+    const at::Tensor words =
+        read_safetensors(folder_ / "words.safetensors").at(0).second[index][group_.rank()];
     optimizer_->zero_grad();
-    const at::Tensor loss =
-        at::cross_entropy_loss(ddp.forward([&] { return model_.forward(words); }), (words * 3 + 1).remainder(kWords));
+    const at::Tensor loss = at::cross_entropy_loss(
+        ddp.forward([&] { return model_.forward(words); }), (words * 3 + 1).remainder(kWords));
     loss.backward();
     optimizer_->step();
     char text[40];
@@ -125,22 +127,25 @@ class Training {
   const std::unique_ptr<Optimizer> optimizer_;
 };
 
-void train(const fs::path& folder, ProcessGroup& group) {
-  const Run kRuns[] = {{.name = "whole"},
-                       {.name = "zero", .zero = true},
-                       {.name = "from_python", .from_python = true},
-                       {.name = "from_python_named_once", .from_python = true, .named_twice = false},
-                       {.name = "from_python_zero", .from_python = true, .zero = true}};
+void train(bool from_python, const fs::path& folder, ProcessGroup& group) {
+  const Run kRuns[] = {
+      {.name = "whole"},
+      {.name = "zero", .zero = true},
+      {.name = "from_python", .from_python = true},
+      {.name = "from_python_named_once", .from_python = true, .named_twice = false},
+      {.name = "from_python_zero", .from_python = true, .zero = true}};
   for (const char* kind : {"sgd", "adam", "adamw"}) {
-    for (const Run& run : kRuns) Training(folder, kind, run, group).run();
+    for (const Run& run : kRuns) {
+      if (run.from_python == from_python) Training(folder, kind, run, group).run();
+    }
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) return static_cast<int>(ExitCode::kBadOptions);
+  if (argc != 3) return static_cast<int>(ExitCode::kBadOptions);
   return run_job(
-      torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; },
-      [&](ProcessGroup& group) { train(argv[1], group); });
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [] { return GroupOptions{}; },
+      [&](ProcessGroup& group) { train(std::string(argv[1]) == "resume", argv[2], group); });
 }

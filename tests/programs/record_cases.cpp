@@ -22,7 +22,9 @@ int call_forever(int depth) {
 }  // namespace
 
 // Not of the namespace without a name, so that their names are in a backtrace.
-[[noreturn, gnu::noinline]] void throw_error(const std::string& text) { throw std::runtime_error(text); }
+[[noreturn, gnu::noinline]] void throw_error(const std::string& text) {
+  throw std::runtime_error(text);
+}
 
 [[gnu::noinline]] int fail(const std::string& how) {
   if (how == "throw") throw_error("no data in \"földer\"\nsecond line");

@@ -1,6 +1,6 @@
-// So many clients meet at one store as the ranks of a job do: rank 0 with the store in a process of its own, every
-// other rank a thread of this one. Prints one line: when the last of them knew that all are there, and the CPU time of
-// both processes. Usage: rendezvous_clients RANKS
+// So many clients meet at one store as the ranks of a job do: rank 0 with the store in a process of
+// its own, every other rank a thread of this one. Prints one line: when the last of them knew that
+// all are there, and the CPU time of both processes. Usage: rendezvous_clients RANKS
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,9 +13,11 @@
 #include <latch>
 #include <thread>
 
+#include <torchbridge/errors.h>
+
 #include "bridge/bootstrap/descriptor_limit.h"
 #include "bridge/net/socket.h"
-#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/value_or_throw.h"
 #include "trainer_template/runtime/rendezvous/join_store.h"
 
 namespace {
@@ -37,7 +39,8 @@ double cpu_seconds() {
 
 Launch launch_of(int rank, int ranks, int port, Socket socket = {}) {
   Launch launch;
-  launch.env.layout = {.rank = rank, .world_size = ranks, .local_rank = rank, .local_world_size = ranks};
+  launch.env.layout = {
+      .rank = rank, .world_size = ranks, .local_rank = rank, .local_world_size = ranks};
   launch.env.master = {"127.0.0.1", port};
   launch.store_socket = std::move(socket);
   return launch;
@@ -51,7 +54,8 @@ JoinedStore join(Launch& launch) {
   return joined;
 }
 
-// Rank 0: tells the CPU time that this took, and serves until the clients' end of the pipe is closed.
+// Rank 0: tells the CPU time that this took, and serves until the clients' end of the pipe is
+// closed.
 int serve(int ranks, int port, Socket socket, int told, int ended) {
   Launch launch = launch_of(0, ranks, port, std::move(socket));
   const double before = cpu_seconds();
@@ -85,9 +89,11 @@ int run(int ranks) {
     try {
       store = join(launch);
     } catch (const std::exception& error) {
-      if (++failed == 1) std::fprintf(stderr, "rendezvous_clients: rank %d: %s\n", rank, error.what());
+      if (++failed == 1)
+        std::fprintf(stderr, "rendezvous_clients: rank %d: %s\n", rank, error.what());
     }
-    joined[static_cast<std::size_t>(rank - 1)] = std::chrono::duration<double>(Clock::now() - start).count();
+    joined[static_cast<std::size_t>(rank - 1)] =
+        std::chrono::duration<double>(Clock::now() - start).count();
     all_joined.arrive_and_wait();
   };
   std::vector<std::thread> clients;
@@ -98,13 +104,15 @@ int run(int ranks) {
   all_joined.arrive_and_wait();
   const double own = cpu_seconds() - before;
   double of_store = 0;
-  if (::write(ended[1], "e", 1) != 1 || ::read(told[0], &of_store, sizeof of_store) != sizeof of_store) ++failed;
+  if (::write(ended[1], "e", 1) != 1 ||
+      ::read(told[0], &of_store, sizeof of_store) != sizeof of_store)
+    ++failed;
   for (std::thread& client : clients) client.join();
   int status = 0;
   waitpid(server, &status, 0);
   std::ranges::sort(joined);
-  std::printf("ranks=%d joined_s=%.4f median_s=%.4f store_cpu_s=%.4f clients_cpu_s=%.4f\n", ranks, joined.back(),
-              joined[joined.size() / 2], of_store, own);
+  std::printf("ranks=%d joined_s=%.4f median_s=%.4f store_cpu_s=%.4f clients_cpu_s=%.4f\n", ranks,
+              joined.back(), joined[joined.size() / 2], of_store, own);
   return failed == 0 && status == 0 ? 0 : 1;
 }
 

@@ -1,5 +1,5 @@
-// A training run of milliseconds a step, for faults: what it learns depends on every bit of the model, the optimizer
-// and each rank's random generator. Ranks by torchrun's variables.
+// A training run of milliseconds a step, for faults: what it learns depends on every bit of the
+// model, the optimizer and each rank's random generator. Ranks by torchrun's variables.
 #include <unistd.h>
 
 #include <random>
@@ -10,13 +10,15 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <CLI/CLI.hpp>
+#include <torchbridge/checkpoint.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/launch.h>
+#include <torchbridge/optimizer.h>
+#include <torchbridge/process_group.h>
 
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/base/failpoint.h"
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/optim/zero.h"
+#include "trainer_template/runtime/checkpoint_format/file_layer.h"
 #include "trainer_template/runtime/output/metrics.h"
-#include "trainer_template/runtime/run/job.h"
 
 using namespace torchbridge::train;
 
@@ -33,12 +35,15 @@ class SlowFiles : public FileLayer {
     return wait(), FileLayer::open(path, owner);
   }
   void sync_folder(const fs::path& path) override { wait(), FileLayer::sync_folder(path), wait(); }
-  void rename(const fs::path& from, const fs::path& to) override { wait(), FileLayer::rename(from, to), wait(); }
+  void rename(const fs::path& from, const fs::path& to) override {
+    wait(), FileLayer::rename(from, to), wait();
+  }
   void remove(const fs::path& path) override { wait(), FileLayer::remove(path); }
 
  private:
   void wait() {
-    if (most_ms_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(random_() % (most_ms_ + 1)));
+    if (most_ms_ > 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(random_() % (most_ms_ + 1)));
   }
   int most_ms_;
   std::minstd_rand random_;  // used by the saving thread alone while there is one
@@ -93,7 +98,8 @@ class Model {
   explicit Model(std::int64_t width) {
     at::manual_seed(1);
     for (const char* name : {"first", "second"}) {
-      tensors.parameters.emplace_back(name, at::randn({width, width}).div(width).set_requires_grad(true));
+      tensors.parameters.emplace_back(name,
+                                      at::randn({width, width}).div(width).set_requires_grad(true));
     }
     tensors.buffers.emplace_back("seen", at::zeros({}, at::kLong));
   }
@@ -109,7 +115,8 @@ class Model {
   ModelTensors tensors;
 };
 
-std::unique_ptr<Optimizer> optimizer_for(const Options& options, const ModelTensors& model, ProcessGroup& group) {
+std::unique_ptr<Optimizer> optimizer_for(const Options& options, const ModelTensors& model,
+                                         ProcessGroup& group) {
   if (!options.zero) return make_adamw(model.parameters, {.lr = 0.001});
   return make_zero({{.parameters = model.parameters, .options = {.lr = 0.001}}}, group,
                    [](auto groups) { return make_adamw(std::move(groups)); });
@@ -121,9 +128,10 @@ void train(const Options& options, ProcessGroup& group) {
   at::manual_seed(100 + group.rank());
   SlowFiles files(options.slow_files_ms, group.rank());
   Checkpoints checkpoints(group, options.checkpoints, files);
-  TrainState state = checkpoints.resume(model.tensors, *optimizer).value_or(Manifest{}).state;
+  TrainState state = checkpoints.resume(model.tensors, *optimizer).value_or(ResumedRun{}).state;
   state.run = "small";  // one run, whatever kills it
-  MetricsFile metrics(group.is_first() ? options.metrics : "", {.run = state.run, .step = state.step});
+  MetricsFile metrics(group.is_first() ? options.metrics : "",
+                      {.run = state.run, .step = state.step});
   while (state.step < options.steps) {
     failpoint("step");
     optimizer->zero_grad();
@@ -144,7 +152,7 @@ void train(const Options& options, ProcessGroup& group) {
 int main(int argc, char** argv) {
   Options options;
   return run_job(
-      torchbridge::EnvMap::from(environ),
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)),
       [&] {
         options = parse(argc, argv);
         return group_options(options);

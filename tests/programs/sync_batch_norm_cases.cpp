@@ -1,10 +1,10 @@
-// Each rank normalises its share of a batch by SyncBatchNorm, forward and backward, and compares it with BatchNorm over
-// the whole batch.
+// Each rank normalises its share of a batch by SyncBatchNorm, forward and backward, and compares it
+// with BatchNorm over the whole batch.
 //
-//     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... sync_batch_norm_cases 5,2
+//     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... sync_batch_norm_cases 5,2 [cpu|cuda]
 //
-// takes the number of samples of each rank. Prints a line a case: name, largest difference. "other shape on rank 1"
-// lets DDP find that.
+// takes the number of samples of each rank, and the device (cpu). Prints a line a case: name,
+// largest difference. "other shape on rank 1" lets DDP find that.
 #include <cstdio>
 #include <numeric>
 #include <sstream>
@@ -13,10 +13,10 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/modules/batchnorm.h>
-
-#include "trainer_template/runtime/ddp/ddp.h"
-#include "trainer_template/runtime/ddp/sync_batch_norm.h"
-#include "trainer_template/runtime/run/job.h"
+#include <torchbridge/ddp.h>
+#include <torchbridge/launch.h>
+#include <torchbridge/process_group.h>
+#include <torchbridge/sync_batch_norm.h>
 
 using namespace torchbridge::train;
 
@@ -38,7 +38,11 @@ const Case kCases[] = {
     {.name = "double", .shape = {kChannels, 5, 4}, .type = at::kDouble, .allowed = 1e-14},
     {.name = "two dimensions", .shape = {kChannels}, .type = at::kDouble, .allowed = 1e-14},
     {.name = "five dimensions", .shape = {kChannels, 2, 3, 2}, .type = at::kFloat, .allowed = 2e-6},
-    {.name = "channels last", .shape = {kChannels, 5, 4}, .type = at::kFloat, .allowed = 2e-6, .channels_last = true},
+    {.name = "channels last",
+     .shape = {kChannels, 5, 4},
+     .type = at::kFloat,
+     .allowed = 2e-6,
+     .channels_last = true},
     {.name = "not affine",
      .shape = {kChannels, 6},
      .type = at::kDouble,
@@ -59,7 +63,11 @@ const Case kCases[] = {
      .type = at::kDouble,
      .allowed = 1e-9,
      .options = torch::nn::BatchNormOptions(kChannels).eps(1e-3)},
-    {.name = "eval", .shape = {kChannels, 5, 4}, .type = at::kFloat, .allowed = 2e-6, .training = false},
+    {.name = "eval",
+     .shape = {kChannels, 5, 4},
+     .type = at::kFloat,
+     .allowed = 2e-6,
+     .training = false},
 };
 
 double largest_difference(const at::Tensor& ours, const at::Tensor& expected) {
@@ -81,8 +89,8 @@ class Comparison {
  public:
   Comparison(const Case& c, const std::vector<std::int64_t>& samples, ProcessGroup& group)
       : case_(c), group_(group), whole_(c.options), share_(c.options, &group) {
-    whole_.to(c.type);
-    share_.to(c.type);
+    whole_.to(group.device(), c.type);
+    share_.to(group.device(), c.type);
     whole_.train(c.training);
     share_.train(c.training);
     begin_ = std::accumulate(samples.begin(), samples.begin() + group.rank(), std::int64_t{0});
@@ -110,7 +118,7 @@ class Comparison {
 
  private:
   at::Tensor random(std::vector<std::int64_t> shape) {
-    return at::randn(shape, generator_, at::TensorOptions(case_.type));
+    return at::randn(shape, generator_, at::TensorOptions(case_.type)).to(group_.device());
   }
 
   void compare_step() {
@@ -126,7 +134,8 @@ class Comparison {
     output.backward(gradient.narrow(0, begin_, count_));
     note(input.grad(), all_input.grad().narrow(0, begin_, count_));
     if (!case_.options.affine()) return;
-    for (const auto& [ours, theirs] : {std::pair(share_.weight, whole_.weight), std::pair(share_.bias, whole_.bias)}) {
+    for (const auto& [ours, theirs] :
+         {std::pair(share_.weight, whole_.weight), std::pair(share_.bias, whole_.bias)}) {
       const at::Tensor sum = ours.grad().clone();
       group_.sum(sum);
       note(sum, theirs.grad());
@@ -136,9 +145,11 @@ class Comparison {
   }
 
   void note(const at::Tensor& ours, const at::Tensor& expected) {
-    if (ours.sizes() != expected.sizes()) throw TrainError(std::string(case_.name) + ": another shape");
+    if (ours.sizes() != expected.sizes())
+      throw TrainError(std::string(case_.name) + ": another shape");
     const double found = largest_difference(ours.detach(), expected.detach());
-    if (!(found <= case_.allowed)) throw TrainError(std::string(case_.name) + ": differs by " + c10::str(found));
+    if (!(found <= case_.allowed))
+      throw TrainError(std::string(case_.name) + ": differs by " + c10::str(found));
     largest_ = std::max(largest_, found);
   }
 
@@ -164,10 +175,16 @@ int main(int argc, char** argv) {
     if (argument.starts_with("other shape")) return make_ddp_of_other_shapes(group);
     std::vector<std::int64_t> samples;
     std::istringstream list(argument);
-    for (std::string number; std::getline(list, number, ',');) samples.push_back(std::stoll(number));
-    if (std::ssize(samples) != group.world_size()) throw TrainError("expected a number of samples a rank: 5,2");
-    for (const Case& c : kCases) std::printf("%s %.3g\n", c.name, Comparison(c, samples, group).difference());
+    for (std::string number; std::getline(list, number, ',');)
+      samples.push_back(std::stoll(number));
+    if (std::ssize(samples) != group.world_size())
+      throw TrainError("expected a number of samples a rank: 5,2");
+    for (const Case& c : kCases)
+      std::printf("%s %.3g\n", c.name, Comparison(c, samples, group).difference());
   };
+  GroupOptions options;
+  if (argc > 2) options.device_id = c10::Device(argv[2]);
   return run_job(
-      torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, compare);
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
+      compare);
 }

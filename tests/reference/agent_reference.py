@@ -1,9 +1,9 @@
 """Compares what workers see of torchrun and of `torchbridge run`, started with the same command lines.
 
-    tests/reference/agent_reference.py TORCHBRIDGE
+    tests/reference/agent_reference.py TORCHBRIDGE [--preload]    # our workers are forks then
 
 Each worker writes its environment and its arguments to files named after its RANK. A variable that differs must be in
-DIFFERENT and look as it says there; docs/use/run.md has the same list for people.
+DIFFERENT and look as it says there; docs/use/run_options.md has the same list for people.
 """
 
 import os
@@ -15,11 +15,13 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 os.environ["LOGLEVEL"] = "ERROR"  # read when torch is imported: torchrun's banner about OMP_NUM_THREADS
 
 import torch  # noqa: E402
 import torch.distributed.run as torchrun  # noqa: E402
 from compare_environments import UNSET, differences, environments  # noqa: E402
+from free_port import free_port  # noqa: E402
 
 PORT = r"\d{4,5}"
 LOG_FILE = r"/.*/attempt_0/\d+/error\.json"
@@ -31,6 +33,7 @@ DIFFERENT = {
     "TORCHELASTIC_USE_AGENT_STORE": ("True", "False"),
     "TORCHELASTIC_ERROR_FILE": (LOG_FILE, LOG_FILE),
     "TORCHBRIDGE_LISTEN_FD": (UNSET, r"\d+"),
+    "TORCHBRIDGE_SET_BY": (UNSET, r"run none .+"),
     # Python's torch sets it for its own libraries when it is imported.
     "KMP_DUPLICATE_LIB_OK": (r".*", UNSET),
     "KMP_INIT_AT_FORK": (r".*", UNSET),
@@ -39,8 +42,7 @@ DIFFERENT = {
 PROBE = ["sh", "-c", 'env -0 > "$FOLDER/$RANK"; printf "%s\\0" "$@" > "$FOLDER.arguments/$RANK"', "probe"]
 ARGUMENTS = ["--lr", "0.1", "a b", "'\"\\", "line\nline", "", "--nnodes", "${local_rank}", "x" * 100000]
 
-with socket.create_server(("127.0.0.1", 0)) as free:
-    FREE_PORT = str(free.getsockname()[1])
+FREE_PORT = str(free_port())
 
 # options, variables
 CASES = [
@@ -108,8 +110,15 @@ def fork_workers():
     torchrun.config_from_args = forking
 
 
+def command_of(program, line):
+    if sys.argv[2:] != ["--preload"]:
+        return [program, "run", *line]
+    become = pathlib.Path(__file__).resolve().parent.parent / "programs/become_arguments.py"
+    return [program, "run", "--preload", "json", *(become if word == "--no-python" else word for word in line)]
+
+
 def run_ours(program, line, variables, folder="."):
-    return subprocess.run([program, "run", *line], env=os.environ | variables, cwd=folder, timeout=60,
+    return subprocess.run(command_of(program, line), env=os.environ | variables, cwd=folder, timeout=60,
                           check=False).returncode
 
 
@@ -189,7 +198,7 @@ def of_several_nodes(program, _):
             theirs, ours = seen(folder, "torchrun"), seen(folder, "ours")
             children = [start_torchrun(line, theirs) for line in lines]
             codes = [wait_for_torchrun(child) for child in children]
-            agents = [subprocess.Popen([program, "run", *line], env=os.environ | ours) for line in lines]
+            agents = [subprocess.Popen(command_of(program, line), env=os.environ | ours) for line in lines]
             codes += [agent.wait(60) for agent in agents]
             if any(codes):
                 yield f"{lines[0][:5]}: exit codes {codes}"
@@ -201,12 +210,12 @@ def of_a_mixed_run(program, folder):
     line = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{FREE_PORT}", "--rdzv-conf",
             "join_timeout=20", "--no-python", "true"]
     with (folder / "errors").open("w+") as errors:
-        ours = subprocess.Popen([program, "run", *line], stderr=errors)
+        ours = subprocess.Popen(command_of(program, line), stderr=errors)
         while not is_listening(FREE_PORT):
             pass
         conf = ["--rdzv-conf", "is_host=0,read_timeout=5,timeout=5"]
         their_code = run_torchrun([*line[:3], *conf, "--no-python", "true"], {})
-        second = subprocess.run([program, "run", *line], timeout=60, check=False).returncode
+        second = subprocess.run(command_of(program, line), timeout=60, check=False).returncode
         codes = [ours.wait(60), second]
         errors.seek(0)
         text = errors.read()
@@ -221,6 +230,7 @@ def is_listening(port):
 
 def main():
     program = sys.argv[1]
+    os.environ["PYTHON_EXEC"] = sys.executable
     for name in [name for name in os.environ if re.match("PET_|OMP_|CUDA_|TORCH|RANK|MASTER|SLURM", name)]:
         del os.environ[name]
     found = []

@@ -7,6 +7,7 @@ Writes to FOLDER the initial weights, for both sides, and a file WORLD.RANK a ra
 forward pass (bits and value), checksums of the last gradients and of the trained values. Keys of a case:
 
     name worlds model     worlds: the world sizes; model: MODELS below
+    since                 the first libtorch 2.x of whose options the case has one
     complete              more world sizes, for tests with TORCHBRIDGE_COMPLETE=1
     epochs steps batch    steps 0: all of the epochs; batch: samples a rank and backward,
                           28 / (world size * accumulation) unless given
@@ -291,7 +292,7 @@ def run_cases(cases, folder, world_size):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store-{world_size}", rank=int(os.environ["RANK"]),
                             world_size=world_size)
     images, labels = idx.read_split(ROOT / "data/digits", "train")
-    data = torch.from_numpy(images.copy()), torch.from_numpy(labels.copy()).long()
+    data = images, labels.long()
     with open(folder / f"{world_size}.{dist.get_rank()}", "w", encoding="utf-8") as out:
         for case in cases:
             if world_size in case["worlds"]:

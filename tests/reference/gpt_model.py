@@ -10,7 +10,9 @@ from torch import nn
 PRESETS = {
     "tiny": dict(layers=4, heads=4, width=128, context=64),
     "small": dict(layers=6, heads=6, width=384, context=256),
+    "gpt2": dict(layers=12, heads=12, width=768, context=1024),
 }
+GPT2_VOCABULARY = 50304  # GPT-2's 50,257 tokens, rounded up to a multiple of 64
 
 
 def parse_shape(text):
@@ -89,6 +91,15 @@ class Gpt(nn.Module):
 def text_windows(path, context, begin=0.0, end=0.9):
     """Inputs and targets, [windows, context]: the bytes of a part of the file, each with the one after it."""
     data = open(path, "rb").read()
-    part = torch.frombuffer(bytearray(data[int(begin * len(data)):int(end * len(data))]), dtype=torch.uint8).long()
-    windows = (len(part) - 1) // context
-    return part[:windows * context].view(windows, context), part[1:windows * context + 1].view(windows, context)
+    part = bytearray(data[int(begin * len(data)):int(end * len(data))])
+    return windows_of(torch.frombuffer(part, dtype=torch.uint8).long(), context)
+
+
+def token_windows(path, context):
+    """The same of a file of tokens of two bytes, as nanoGPT's."""
+    return windows_of(torch.frombuffer(bytearray(open(path, "rb").read()), dtype=torch.uint16).long(), context)
+
+
+def windows_of(tokens, context):
+    windows = (len(tokens) - 1) // context
+    return tokens[:windows * context].view(windows, context), tokens[1:windows * context + 1].view(windows, context)

@@ -1,5 +1,5 @@
-// Our host lists against libslurm's, on random lists that libslurm reads right: at most two bracket groups a name (it
-// orders three in another way than two) and nothing after the last bracket.
+// Our host lists against libslurm's, on random lists that libslurm reads right: at most two bracket
+// groups a name (it orders three in another way than two) and nothing after the last bracket.
 #include <cstdlib>
 #include <memory>
 #include <random>
@@ -33,7 +33,8 @@ class RandomLists {
   }
 
   std::string word() {
-    constexpr const char* kWords[] = {"n", "node", "gpu-", "r1n", "a.b", "x_y", "rack07-", "N", "c0-"};
+    constexpr const char* kWords[] = {"n",   "node",    "gpu-", "r1n", "a.b",
+                                      "x_y", "rack07-", "N",    "c0-"};
     return kWords[number(0, std::size(kWords) - 1)];
   }
 

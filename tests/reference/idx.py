@@ -2,20 +2,21 @@
 
 import gzip
 import pathlib
+import struct
 
-import numpy as np
+import torch
 
 
 def read(path):
-    """The array of bytes that an IDX file holds; `path` or `path`.gz."""
+    """The tensor of bytes that an IDX file holds; `path` or `path`.gz."""
     path = pathlib.Path(path)
     content = path.read_bytes() if path.exists() else gzip.decompress(path.with_name(path.name + ".gz").read_bytes())
     dimensions = content[3]
     if content[:3] != b"\0\0\x08":
         raise ValueError(f"{path}: not an IDX file of unsigned bytes (starts {content[:4].hex()})")
     start = 4 + 4 * dimensions
-    shape = np.frombuffer(content[4:start], dtype=">u4").astype(int)
-    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+    shape = struct.unpack(f">{dimensions}I", content[4:start])
+    return torch.frombuffer(bytearray(content[start:]), dtype=torch.uint8).reshape(shape)
 
 
 def read_split(folder, split):

@@ -10,6 +10,7 @@ use, or where any node of the machine has none, and we leave that node out.
 """
 
 import builtins
+import inspect
 import os
 import random
 import subprocess
@@ -20,6 +21,8 @@ import types
 import torch
 from torch.numa import binding
 
+# Of a rank's device: gpu_index, and device_index in newer versions.
+INDEX = next(iter(inspect.signature(binding._get_validated_logical_cpus_to_bind_to).parameters))
 MODES = [mode.value for mode in binding.AffinityMode]
 
 
@@ -149,13 +152,17 @@ def let_torch_read(machine, root):
     binding.shutil = types.SimpleNamespace(which=lambda name: name)  # numactl, which we do not need
     torch.cuda.device_count = lambda: len(machine.gpus)
     torch.cuda.get_device_properties = properties
+    # What torch asks from 2.14 on.
+    torch.accelerator.device_count = torch.cuda.device_count
+    torch.accelerator.is_available = lambda: len(machine.gpus) > 0
+    torch.accelerator.current_accelerator = lambda: torch.device("cuda")
 
 
 def torchs(mode, rank):
     """The CPUs as text; "error" where torch raises."""
     try:
         options = binding.NumaOptions(affinity_mode=binding.AffinityMode(mode))
-        return ranges(binding._get_validated_logical_cpus_to_bind_to(gpu_index=rank, numa_options=options))
+        return ranges(binding._get_validated_logical_cpus_to_bind_to(**{INDEX: rank}, numa_options=options))
     except Exception:
         return "error"
 

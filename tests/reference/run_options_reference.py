@@ -3,8 +3,9 @@
     tests/reference/run_options_reference.py TORCHBRIDGE
 
 Each option that torch's parsers have is in our table with its spellings, kind, variable, values and default, and the
-table has no other option of torchrun. Where the default is another one, the table's difference names torchrun's.
-Each abbreviation that is clear to torchrun is one here.
+table has no other option of torchrun. Where the default is another one, the table's difference names torchrun's, and
+the values that are missing. Each abbreviation that is clear to torchrun is one here, unless a later torchrun has
+another option that it begins.
 """
 
 import json
@@ -16,6 +17,7 @@ from unittest import mock
 for name in [name for name in os.environ if name.startswith("PET_")]:
     del os.environ[name]
 
+import torch  # noqa: E402
 from torch.distributed import argparse_util, launch, run  # noqa: E402
 
 def parsers():
@@ -44,6 +46,12 @@ def theirs(parser):
     return found
 
 
+def is_of_this_torch(row):
+    def numbers(version):
+        return [int(part) for part in version.split(".")[:2]]
+    return not row["since"] or numbers(torch.__version__) >= numbers(row["since"])
+
+
 def ours(row):
     spellings = {"--" + row["name"], "--" + row["name"].replace("-", "_")}
     return {
@@ -57,13 +65,15 @@ def ours(row):
 
 def differences(table, parser, origins):
     expected = theirs(parser)
-    found = {row["name"]: row for row in table if row["origin"] in origins}
+    found = {row["name"]: row for row in table if row["origin"] in origins and is_of_this_torch(row)}
     for name in sorted(expected.keys() ^ found.keys()):
         yield f"--{name}: {'only torch has it' if name in expected else 'torch does not have it'}"
     for name in sorted(expected.keys() & found.keys()):
         mine, difference = ours(found[name]), found[name]["difference"]
         for key, value in expected[name].items():
-            is_declared = difference and (key == "default" and value in difference or key == "values" and not value)
+            is_declared = difference and (
+                key == "default" and value in difference or
+                key == "values" and all(each in difference for each in set(value) - set(mine[key])))
             if mine[key] != value and not is_declared:
                 yield f"--{name}: {key} is {mine[key]!r}, torch's is {value!r}"
 
@@ -78,9 +88,11 @@ def abbreviations(parser):
             yield text, next(iter(named.values()))
 
 
-def unclear_abbreviations(program, parser):
+def unclear_abbreviations(program, parser, later):
     for text, action in abbreviations(parser):
-        words = [text] if action.nargs == 0 else [text, "1"]
+        if any(name.startswith(text.replace("_", "-")) for name in later):
+            continue
+        words = [text] if action.nargs == 0 else [text, (action.choices or ["1"])[0]]
         told = subprocess.run([program, "run", *words, "--help"], capture_output=True, text=True)
         if told.returncode != 0:
             yield f"{text}, which is {action.option_strings[0]}: {told.stderr.strip()}"
@@ -94,7 +106,8 @@ def main():
     both = parsers()
     wrong = [*differences(table, both["torchrun"], {"torchrun"}),
              *differences(table, both["torch.distributed.launch"], set(both)),
-             *unclear_abbreviations(sys.argv[1], both["torchrun"])]
+             *unclear_abbreviations(sys.argv[1], both["torchrun"],
+                                    ["--" + row["name"] for row in table if not is_of_this_torch(row)])]
     if wrong:
         sys.exit("FAILED: " + "\n".join(wrong))
     print(f"{len(table)} options: those of torchrun are equal")

@@ -3,8 +3,8 @@ with.
 
     torchrun --nproc-per-node 2 tests/reference/train_reference.py --data data/digits --metrics metrics.jsonl
 
-or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set by hand.
-Needs torch, numpy and safetensors.
+or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set by hand; with --no-ddp as one process without a group.
+Needs torch; numpy for images, and safetensors for files of weights.
 """
 
 import argparse
@@ -14,12 +14,12 @@ import itertools
 import json
 import math
 import os
+import resource
 import time
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset
@@ -76,7 +76,8 @@ def model_sizes(text):
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="data/digits", metavar="PATH", help="folder of IDX files, or a text")
+    parser.add_argument("--data", default="data/digits", metavar="PATH",
+                        help="folder of IDX files, a text, or a folder with train.bin and val.bin")
     parser.add_argument("--model", type=model_sizes, default=("mlp", [128, 64]), metavar="KIND:SIZE,...",
                         help="mlp: hidden layers; cnn: channels of the convolutions; gpt: as the trainer's")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cpu: over gloo; cuda: over NCCL")
@@ -89,6 +90,8 @@ def parse_options():
                         help="items: DataLoader collates single samples, its usual way; "
                              "batches: one indexing operation a batch, which is faster (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=0, metavar="N", help="processes that make batches; 0: none")
+    parser.add_argument("--deterministic", action="store_true")
+    parser.add_argument("--no-ddp", action="store_true", help="the model alone, without a process group")
     parser.add_argument("--compile", metavar="BACKEND",
                         help="of torch.compile: inductor, or eager, which compiles nothing")
     parser.add_argument("--optimizer", choices=["sgd", "adam", "adamw"], default="sgd")
@@ -121,6 +124,8 @@ def parse_options():
     parser.add_argument("--metrics", metavar="FILE", help="write one JSON object a step")
     parser.add_argument("--log-every", type=int, default=1, metavar="N",
                         help="steps: the loss is asked for, and written, in these only (default: %(default)s)")
+    parser.add_argument("--profile", type=int, default=0, metavar="N", help="trace so many steps after the first ten")
+    parser.add_argument("--profile-file", default="trace.json", metavar="FILE")
     parser.add_argument("--eval", action="store_true", help="print the loss on what is held out, at the end")
     return parser.parse_args()
 
@@ -128,12 +133,15 @@ def parse_options():
 def load_data(options, split="train"):
     """What is trained on; with split="t10k" what is evaluated."""
     kind, sizes = options.model
+    if kind == "gpt" and os.path.isdir(options.data):
+        file = os.path.join(options.data, "train.bin" if split == "train" else "val.bin")
+        return TensorDataset(*gpt_model.token_windows(file, sizes["context"]))
     if kind == "gpt":
         part = (0.0, 0.9) if split == "train" else (0.9, 1.0)
         return TensorDataset(*gpt_model.text_windows(options.data, sizes["context"], *part))
     images, labels = idx.read_split(options.data, split)
-    pixels = torch.from_numpy(images.reshape(len(images), -1).copy()).to(torch.float32) / 255
-    dataset = TensorDataset(pixels, torch.from_numpy(labels.copy()).long())
+    pixels = images.reshape(len(images), -1).to(torch.float32) / 255
+    dataset = TensorDataset(pixels, labels.long())
     dataset.shape = images.shape[1:]
     return dataset
 
@@ -155,16 +163,30 @@ def make_model(dataset, options):
     torch.manual_seed(options.seed)
     pixels, labels = dataset.tensors
     kind, sizes = options.model
-    classes = 256 if kind == "gpt" else int(labels.max()) + 1
     if kind == "gpt":
-        model = gpt_model.Gpt(classes, **sizes)
+        model = gpt_model.Gpt(gpt_model.GPT2_VOCABULARY if os.path.isdir(options.data) else 256, **sizes)
     else:
+        classes = int(labels.max()) + 1
         model = Mlp(pixels.shape[1], sizes, classes) if kind == "mlp" else Cnn(dataset.shape, sizes, classes)
     if options.init_from:
+        from safetensors.torch import load_file  # here, for not every machine has it
         model.load_state_dict(load_file(options.init_from))
-    if options.save_init and dist.get_rank() == 0:
-        save_file(model.state_dict(), options.save_init)
+    if options.save_init and rank() == 0:
+        save_weights(model, options.save_init)
     return model.to(options.device)
+
+
+def save_weights(model, file):
+    from safetensors.torch import save_file  # here, for not every machine has it
+    save_file(model.state_dict(), file)
+
+
+def rank():
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world_size():
+    return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def make_optimizer(parameters, options):
@@ -193,6 +215,8 @@ def set_learning_rates(optimizer, lr, momentum):
 
 
 def mean_over_ranks(value):
+    if not dist.is_initialized():
+        return value.item()
     total = value.detach().clone()
     dist.all_reduce(total, op=dist.ReduceOp.SUM)
     return (total / dist.get_world_size()).item()
@@ -207,7 +231,8 @@ def forward_backward(ddp, parts, scaler, options):
         pixels, labels = (tensor.to(options.device, non_blocking=True) for tensor in batch)
         autocast = (torch.autocast(options.device, types[options.precision]) if options.precision in types else
                     contextlib.nullcontext())
-        with contextlib.nullcontext() if i == len(parts) - 1 else ddp.no_sync():
+        is_last = i == len(parts) - 1 or options.no_ddp
+        with contextlib.nullcontext() if is_last else ddp.no_sync():
             with autocast:
                 outputs = ddp(pixels)
                 part_loss = F.cross_entropy(outputs.flatten(0, -2), labels.flatten())
@@ -235,16 +260,36 @@ def steps_of(loader, parts):
     return iter(lambda: list(itertools.islice(batches, parts)), [])
 
 
+class Trace:
+    """Traces the steps of --profile, as the trainer does; nothing where none are to be traced."""
+
+    def __init__(self, options):
+        self.first, self.last, self.file = 11, 10 + options.profile, options.profile_file
+        self.profiler = None
+
+    def before(self, step):
+        if step == self.first <= self.last:
+            self.profiler = torch.profiler.profile()
+            self.profiler.start()
+
+    def after(self, step):
+        if self.profiler and step == self.last:
+            self.profiler.stop()
+            self.profiler.export_chrome_trace(self.file)
+
+
 def train(ddp, optimizer, loader, sampler, options, metrics):
     total = options.epochs * math.ceil(len(loader) / options.grad_accumulation)
     total = min(total, options.max_steps or total)
     scaler = torch.amp.GradScaler(options.device, init_scale=options.loss_scale, enabled=options.precision == "fp16")
     schedule = lr_schedule_reference.values_of(options.lr_schedule, options.lr, total, options.warmup_steps)
     step = samples = 0
+    trace = Trace(options)
     before = time.perf_counter()
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)
         for parts in steps_of(loader, options.grad_accumulation):
+            trace.before(step + 1)
             set_learning_rates(optimizer, *schedule[step])
             optimizer.zero_grad()
             loss = forward_backward(ddp, parts, scaler, options)
@@ -254,7 +299,8 @@ def train(ddp, optimizer, loader, sampler, options, metrics):
             scaler.step(optimizer)
             scaler.update()
             step += 1
-            samples += sum(len(labels) for _, labels in parts) * dist.get_world_size()
+            trace.after(step)
+            samples += sum(len(labels) for _, labels in parts) * world_size()
             if step % options.log_every != 0 and step != total:
                 continue
             mean_loss = mean_over_ranks(loss)  # waits for the device
@@ -275,30 +321,41 @@ def set_fp32_precision(options):
         torch.backends.cudnn.allow_tf32 = options.fp32_precision == "tf32"
 
 
+def peak_bytes(options):
+    """The most bytes of the GPU that were in use at once; on the CPU those of the process."""
+    if options.device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def run(options):
     set_fp32_precision(options)
+    if options.deterministic:  # the call imports torch._inductor, which takes seconds
+        torch.use_deterministic_algorithms(True)
     dataset = load_data(options)
-    sampler = DistributedSampler(dataset, shuffle=True, seed=options.seed)
+    sampler = DistributedSampler(dataset, world_size(), rank(), shuffle=True, seed=options.seed)
     model = make_model(dataset, options)
     if options.seed_per_rank:
-        torch.manual_seed(options.seed + dist.get_rank())
+        torch.manual_seed(options.seed + rank())
     if options.compile:
         model.compile(backend=options.compile)
-    ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb,
-                                  gradient_as_bucket_view=options.gradient_as_bucket_view)
+    ddp = model if options.no_ddp else DistributedDataParallel(
+        model, bucket_cap_mb=options.bucket_cap_mb, gradient_as_bucket_view=options.gradient_as_bucket_view)
     if options.grad_comm != "fp32":
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # here, for it makes a process larger
         ddp.register_comm_hook(None, getattr(default_hooks, f"{options.grad_comm}_compress_hook"))
     optimizer = make_optimizer(ddp.parameters(), options)
-    is_first = dist.get_rank() == 0
+    is_first = rank() == 0
     metrics = open(options.metrics, "w", buffering=1, encoding="utf-8") if options.metrics and is_first else None
     train(ddp, optimizer, make_loader(dataset, sampler, options), sampler, options, metrics)
     if metrics:
         metrics.close()
+    if is_first:
+        print("peak_bytes", peak_bytes(options))
     if options.eval and is_first:
         print("eval_loss", repr(evaluate(model, options)))
     if options.save_final and is_first:
-        save_file(model.state_dict(), options.save_final)
+        save_weights(model, options.save_final)
 
 
 def shut_down():
@@ -314,8 +371,12 @@ def shut_down():
 
 def main():
     options = parse_options()
+    if options.no_ddp:
+        run(options)
+        return
     if options.device == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        # Where all ranks share one GPU, each sees that one alone.
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
         torch.cuda.set_device(device)
         dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
     else:

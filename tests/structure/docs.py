@@ -10,7 +10,8 @@ Checked, each with file and line for what is wrong:
 - a command starts a program or script that exists, by a subcommand that exists or stands near the word "planned";
 - an option of such a command, or alone in backticks, is in the program's --help, or a script reads it;
 - lines of pages, scripts and CMake's files have at most 120 columns; tables, code of pages and lines that are one
-  link have 140.
+  link have 140;
+- a page of docs has at most 250 lines.
 The change log names what was: only its links and lines are checked. Options are checked where all programs are built.
 """
 
@@ -22,7 +23,7 @@ import re
 import subprocess
 import sys
 
-COLUMNS, WIDE_COLUMNS = 120, 140
+COLUMNS, WIDE_COLUMNS, LINES = 120, 140, 250
 PROGRAMS = ("torchbridge", "torchbridge-ckpt", "trainer")
 STARTERS = {"eval", "mpiexec", "mpirun", "python", "python3", "salloc", "sbatch", "srun", "time", "timeout", "torchrun"}
 # Options of other programs that stand alone in backticks, and paths of other projects.
@@ -155,7 +156,7 @@ class Known:
         for program in PROGRAMS:
             if (folder / program).exists():
                 self.ask(folder / program, program)
-        tests = [text for path, text in tree.texts.items() if path.startswith(("scripts/", "tests/"))]
+        tests = [text for path, text in tree.texts.items() if path.startswith(("python/", "scripts/", "tests/"))]
         read = itertools.chain(*re.findall(READS, "\n".join(tests), re.MULTILINE))
         self.all = {"--help"}.union(read, *self.options.values()) if set(PROGRAMS) <= set(self.options) else None
         self.targets = " ".join(text for path, text in tree.texts.items() if path.endswith("CMakeLists.txt"))
@@ -223,6 +224,8 @@ def main():
                 most = WIDE_COLUMNS if line in wide else COLUMNS
                 if len(one) > most:
                     wrong.add((path, line, f"{len(one)} columns, more than {most}"))
+    lengths = [(path, page.text.count("\n")) for path, page in pages.items() if path.startswith("docs/")]
+    wrong |= {(path, LINES, f"{lines} lines, more than {LINES}") for path, lines in lengths if lines > LINES}
     for path, line, what in sorted(wrong):
         print(f"{path}:{line}: {what}")
     if not wrong:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The changes in docs/develop/examples.md apply to the tree and compile; what needs no libtorch passes its test.
+"""The changes of docs/develop/example_*.md apply to the tree and compile; what needs no libtorch passes its test.
 
     tests/structure/examples.py [ROOT [BUILD]]
 
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 
-PAGE = "docs/develop/examples.md"
+PAGES = [f"docs/develop/example_{name}.md" for name in ("launcher", "optimizer", "checkpoint")]
 RECORDINGS = "tests/data/environments"
 # What the unit tests of bridge/core link, besides their own sources.
 SUPPORT = ["tests/support/recorded_environment.cpp"]
@@ -30,21 +30,17 @@ LIBRARIES = ["lib/libtorchbridge_core.a", "lib/libtorchbridge_base.a"]
 
 
 class Diff:
-    def __init__(self, text, line):
-        self.text, self.line = text, line
+    def __init__(self, text, where):
+        self.text, self.where = text, where
         self.paths = re.findall(r"^\+\+\+ b/(\S+)", self.text, re.MULTILINE)
         self.added = re.findall(r"^--- /dev/null\n\+\+\+ b/(\S+)", self.text, re.MULTILINE)
 
 
-def changes_of(text):
-    """The diffs of each section."""
-    changes = [[]]
-    for match in re.finditer(r"^## |^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        if match[1] is None:
-            changes.append([])
-        else:
-            changes[-1].append(Diff(match[1], text.count("\n", 0, match.start()) + 1))
-    return [change for change in changes if change]
+def change_of(root, page):
+    """The diffs of a page."""
+    text = (root / page).read_text()
+    return [Diff(match[1], f"{page}:{text.count(chr(10), 0, match.start()) + 1}")
+            for match in re.finditer(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 
 
 def apply(changes, root, folder):
@@ -58,12 +54,12 @@ def apply(changes, root, folder):
             if path not in diff.added and not (folder / path).exists() and (root / path).exists():
                 shutil.copy(root / path, folder / path)
             elif path in diff.added and (root / path).exists():
-                errors.append(f"{PAGE}:{diff.line}: the tree has {path}, which this diff adds")
+                errors.append(f"{diff.where}: the tree has {path}, which this diff adds")
         command = ["git", "apply", "--whitespace=error", "-"]
         run = subprocess.run(command, input=diff.text, capture_output=True, text=True, cwd=folder, env=environment)
         if run.returncode != 0:
             reason = run.stderr.strip().replace("\n", "; ")
-            errors.append(f"{PAGE}:{diff.line}: the diff of {', '.join(diff.paths)} does not apply: {reason}")
+            errors.append(f"{diff.where}: the diff of {', '.join(diff.paths)} does not apply: {reason}")
     return errors
 
 
@@ -111,7 +107,7 @@ class Compiler:
             at = flags.index(option)
             del flags[at:at + 2]
         flags = [flag.replace(str(self.root), str(self.folder)) if flag.startswith("-D") else flag for flag in flags]
-        command = [flags[0], "-iquote", self.folder, *flags[1:], *last, source]
+        command = [flags[0], "-iquote", self.folder, "-I", self.folder / "include", *flags[1:], *last, source]
         run = subprocess.run(command, capture_output=True, text=True, cwd=self.build)
         return run.stderr if run.returncode != 0 else ""
 
@@ -166,7 +162,7 @@ def build(changes, compiler):
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent.parent).absolute()
     commands = pathlib.Path(sys.argv[2]).absolute() if len(sys.argv) > 2 else None
-    changes = changes_of((root / PAGE).read_text())
+    changes = [change_of(root, page) for page in PAGES]
     remarks = []
     with tempfile.TemporaryDirectory(prefix="torchbridge-examples-") as name:
         folder = pathlib.Path(name).resolve()

@@ -7,7 +7,8 @@ A module is a header and the source of the same name. Checked, each with a line 
 - an include in quotes names a file by its path from the root, or, in the folders that users copy, beside the file;
 - no module includes itself by way of others;
 - a folder includes only folders that its row of the table of docs/develop/architecture.md allows, and those that they
-  may use; they are in rows above its own;
+  may use; they are in rows above its own; a public header counts as one of the folder that the page gives it;
+- a public header includes nothing of PRIVATE;
 - the unit test of a source has its name, in the folder of that name below tests/unit;
 - no two sources have one file name;
 - a name of a type has one meaning: two files do not define it, except as PER_CLASS says;
@@ -24,13 +25,14 @@ import sys
 PAGE = "docs/develop/architecture.md"
 FOLDERS = ("backends", "bridge", "include", "python", "spank_plugin", "tests", "trainer_template")
 # What lies beside the file may be named alone.
-COPIED = ("trainer_template/app/", "trainer_template/starter/", "tests/")
+COPIED = (*(f"trainer_template/{name}.cpp" for name in ("data", "main", "model")), "trainer_template/tasks/", "tests/")
+PRIVATE = "trainer_template/runtime/"
 FOREIGN = "gloo_declarations/"  # as gloo names its headers
 # The libraries that the table may name, each with its headers; the C library's are everywhere.
 LIBRARIES = {"nothing": None, "libc": None, "libtorch": r"(torch|ATen|c10)/", "PMIx": r"pmix\.h",
              "MPI": r"mpi(-ext)?\.h", "NCCL": r"nccl\.h", "Slurm": r"slurm/", "CLI11": r"CLI/",
              "Python": r"(pybind11/|Python\.h)"}
-MANY = {"main.cpp", "tasks.h"}  # one a program; the starter has the table of tasks that the trainer has
+MANY = {"main.cpp", "tasks.h"}  # one a program
 # What several classes may call a type nested in them. Outside of its class it is written with the class's name.
 PER_CLASS = {"Kind", "State"}
 MOST_FILES = 30
@@ -175,6 +177,16 @@ def crowded_folders(root, page):
                 yield f"{name}: {count} files, more than {MOST_FILES}, and {PAGE} gives no reason"
 
 
+def public_headers(page, rows, wrong):
+    """{header: folder}, of the rows "| `NAME.h`, `NAME.h` | `FOLDER` |" of PAGE."""
+    found = {}
+    for names, folder in re.findall(r"^\| ((?:`\w+\.h`(?:, )?)+) \| `([a-z_/]+)` \|$", page, re.MULTILINE):
+        if folder not in rows:
+            wrong.append(f"{PAGE}: public headers of {folder}, which has no row")
+        found.update({f"include/torchbridge/{name}": folder for name in re.findall(r"`(\w+\.h)`", names)})
+    return found
+
+
 def layer_of(path, rows):
     """The longest folder in the table that holds the path."""
     fitting = [folder for folder in rows if path.startswith(folder + "/")]
@@ -229,6 +241,7 @@ def main():
     texts, wrong = sources(root), []
     page = (root / PAGE).read_text()
     includes, rows = includes_of(texts, wrong), rows_of(page, wrong)
+    public = public_headers(page, rows, wrong)
     wrong += misplaced_tests(texts)
 
     edges = collections.defaultdict(set)
@@ -237,8 +250,12 @@ def main():
         own = layer_of(path, rows)
         if own is None and not path.startswith(("tests/", "include/")):
             wrong.append(f"{path}: {PAGE} has no row for its folder")
+        if path.startswith("include/"):
+            if path not in public:
+                wrong.append(f"{path}: {PAGE} gives it no folder")
+            wrong += [f"{path}: includes {other}, which is private" for other in others if other.startswith(PRIVATE)]
         for other in others if own else []:
-            theirs = layer_of(other, rows)
+            theirs = public.get(other) or layer_of(other, rows)
             if theirs and theirs != own and theirs not in rows[own].allowed:
                 wrong.append(f"{path}: includes {other}, and {PAGE} does not allow {own} to use {theirs}")
             if other.startswith("tests/"):
@@ -249,6 +266,7 @@ def main():
     wrong += misused_libraries(texts, rows)
     wrong += different_arrows(page, rows)
     wrong += crowded_folders(root, page)
+    wrong += [f"{PAGE}: there is no {header}" for header in public if header not in texts]
 
     print("\n".join(wrong) if wrong else f"{len(texts)} sources in {len(rows)} folders: layered, without a circle")
     sys.exit(1 if wrong else 0)

@@ -15,8 +15,9 @@ import re
 import subprocess
 import sys
 
-PAGES = ("docs/use/errors.md", "docs/use/errors_launch.md", "docs/admin/errors_plugin.md")
-SOURCES = ("backends/", "bridge/", "cmake/", "python/", "scripts/", "spank_plugin/", "trainer_template/")
+FIRST_PAGE, PAGES = "docs/use/errors.md", "docs/*/errors*.md"
+SOURCES = ("backends/", "bridge/", "cmake/", "include/", "packaging/", "python/", "scripts/", "spank_plugin/",
+           "trainer_template/")
 # Files whose messages share one entry: the text of that entry; None: no user sees them.
 FAMILIES = {
     "backends/mpi/mpi_backend.cpp": "shapes or counts of the call are wrong",
@@ -28,20 +29,17 @@ FAMILIES = {
     "bridge/launch/pmi_exchange.cpp": "PMI: REASON",
     "trainer_template/runtime/backends/device_backends.cpp": "backend 'VALUE': REASON; expected a name",
     "trainer_template/runtime/backends/shared_region.cpp": None,  # the ranks then use gloo's connections
-    "trainer_template/runtime/formats/pickle.cpp": "byte N of the pickle: REASON",
-    "trainer_template/runtime/formats/python_optimizer.cpp": "its optimizer has REASON",
     "trainer_template/runtime/formats/safetensors_header.cpp": "has an invalid header: REASON",
     "trainer_template/runtime/training/compiled_model.cpp": "compiled model 'FILE': REASON",
 }
 # Texts that a user cannot cause, or that are not printed.
-INTERNAL = ("no port to listen on", "cannot read the port of a socket", "is not in optimizer_kinds()",
-            "is not a folder that belongs to this user alone")
+INTERNAL = ("no port to listen on", "cannot read the port of a socket", "is not in optimizer_kinds()")
 FUNCTIONS = """
-    EarlyExit TimeoutError TrainError ValidationError add_line add_note archive_error bad_list cannot_open contradiction
+    EarlyExit TimeoutError TrainError ValidationError add_line add_note bad_list cannot_open contradiction
     end_run fail file_error invalid_argument out_of_range print print_line print_message print_task_line runtime_error
     slurm_error stop_round wrong
 """.split()
-MAKERS = rf"\b(?:EndRun|Error|PickleError|Rejected|StopWorkers)\{{|\b(?:{'|'.join(FUNCTIONS)}|TORCH_CHECK\w*)\("
+MAKERS = rf"\b(?:EndRun|Error|Rejected|StopWorkers)\{{|\b(?:{'|'.join(FUNCTIONS)}|TORCH_CHECK\w*)\("
 CPP = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\((?P<raw>.*?)\)\1"|"(?P<text>(?:[^"\\\n]|\\.)*)"|'(?:[^'\\\n]|\\.)+'""",
                  re.DOTALL)
 HOLE, EDGE = "\0", "\1"  # a value in a text; where a text begins or ends
@@ -80,7 +78,9 @@ def texts_of_python(source):
 
 def texts_of(path, source):
     if path.endswith((".cpp", ".h")):
-        return [text for _, _, text in literals(source)]
+        made = [f" {what}s" for what in re.findall(r'\bcounted\([^;]*?, "([\w ]+)"\)', source)]  # message_text.h
+        made += [" s"] * ("seconds_text(" in source)
+        return [text.replace("{}", HOLE) for _, _, text in literals(source)] + made
     if path.endswith(".py") or re.match(r"#!.*python", source):
         return texts_of_python(source)
     joined = re.sub(r'" *\\?\n *"', " " if source.startswith("#!") else "", source)  # arguments of bash, or of CMake
@@ -137,7 +137,7 @@ def statements(source):
         inside = [(begin, text) for begin, _, text in found if maker.end() <= begin]
         while any(begin < end < begin + len(text) for begin, text in inside):  # a ';' in a literal
             end = source.find(";", end + 1)
-        own = [text for begin, text in inside if begin < end]
+        own = [part for begin, text in inside if begin < end for part in text.split("{}")]
         if own and not source[source.rfind("\n", 0, maker.start()):maker.start()].lstrip().startswith("//"):
             yield maker.start(), own
 
@@ -153,8 +153,8 @@ def main():
     for path in (path for path in named if path.endswith(("CMakeLists.txt", ".cmake"))):
         sources[path] = sources[path].replace("\\\n", "")  # which continues a string
     texts = Texts(texts_of(path, source) for path, source in sources.items())
-    pages = {path: (root / path).read_text() for path in PAGES}
-    declared = re.search(r"Capitals stand for what varies: (.*?)\. ", pages[PAGES[0]], re.DOTALL)[1]
+    pages = {str(path.relative_to(root)): path.read_text() for path in sorted(root.glob(PAGES))}
+    declared = re.search(r"Capitals\s+stand\s+for\s+what\s+varies:\s(.*?)\.\s", pages[FIRST_PAGE], re.DOTALL)[1]
     placeholders = sorted(re.findall(r"`(\w+)`", declared), key=len, reverse=True)
     wrong, known = [], set()
     for path, text in pages.items():

@@ -26,8 +26,8 @@ constexpr std::chrono::milliseconds kPoll{5};
 
 // What would change the outcome when the tests themselves run inside a job.
 bool is_about_a_job(std::string_view name) {
-  for (const char* prefix : {"SLURM", "OMPI", "PMIX", "PMI", "TORCH", "RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_",
-                             "MASTER_", "OMP_", "GLOO_", "PRTE"}) {
+  for (const char* prefix : {"SLURM", "OMPI", "PMIX", "PMI", "TORCH", "RANK", "WORLD_SIZE",
+                             "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "OMP_", "GLOO_", "PRTE"}) {
     if (name.starts_with(prefix)) return true;
   }
   return false;
@@ -40,11 +40,13 @@ std::string read_file(const std::filesystem::path& path) {
 
 }  // namespace
 
-Process::Process(const Words& command, const Variables& variables, const std::filesystem::path& output)
+Process::Process(const Words& command, const Variables& variables,
+                 const std::filesystem::path& output)
     : output_(output) {
   Words environment;
   for (const auto& [name, value] : torchbridge::EnvMap::from(environ)) {
-    if (!is_about_a_job(name) && !variables.contains(name)) environment.push_back(name + "=" + value);
+    if (!is_about_a_job(name) && !variables.contains(name))
+      environment.push_back(name + "=" + value);
   }
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
 #ifdef FORK_SERVER_LIBRARY
@@ -54,10 +56,12 @@ Process::Process(const Words& command, const Variables& variables, const std::fi
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, (output_.string() + ".out").c_str(), O_WRONLY | O_CREAT, 0600);
-  posix_spawn_file_actions_addopen(&actions, 2, (output_.string() + ".err").c_str(), O_WRONLY | O_CREAT, 0600);
-  const int error = posix_spawn(&pid_, command[0].c_str(), &actions, nullptr, pointers_to(command).data(),
-                                pointers_to(environment).data());
+  posix_spawn_file_actions_addopen(&actions, 1, (output_.string() + ".out").c_str(),
+                                   O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_addopen(&actions, 2, (output_.string() + ".err").c_str(),
+                                   O_WRONLY | O_CREAT, 0600);
+  const int error = posix_spawn(&pid_, command[0].c_str(), &actions, nullptr,
+                                pointers_to(command).data(), pointers_to(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     ADD_FAILURE() << "cannot start " << command[0] << ": " << strerror(error);

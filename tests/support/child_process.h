@@ -44,4 +44,5 @@ class Process {
 Words lines_of(const std::string& text);
 
 // Waits until `fact` holds; false when it does not within the time.
-bool eventually(const std::function<bool()>& fact, std::chrono::milliseconds time = std::chrono::seconds(30));
+bool eventually(const std::function<bool()>& fact,
+                std::chrono::milliseconds time = std::chrono::seconds(30));

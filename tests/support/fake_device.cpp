@@ -17,6 +17,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 namespace fake_device {
@@ -36,6 +37,7 @@ std::map<StreamId, Queue> queues;
 std::vector<Copy> begun;
 std::vector<StreamId> kept_for;
 std::set<const void*> pinned_memory;
+std::atomic<bool> is_broken{false};
 std::atomic<bool> pinned_memory_rejected{false};
 StreamId last_stream = 0;
 thread_local StreamId current_stream = 0;
@@ -46,10 +48,20 @@ struct Event {
   std::size_t behind = 0;  // copies that the queue ever had
 };
 
+constexpr int kDeviceAssert = 710;  // cudaErrorAssert
+
+void check_device() {
+  if (is_broken)
+    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kDeviceAssert,
+                                "CUDA error: device-side assert triggered");
+}
+
 // There is no GPU that does it meanwhile.
 void run_until(const Event& event) {
+  check_device();
   const std::lock_guard lock(mutex);
-  for (Queue& queue = queues[event.stream]; queue.done < event.behind && !queue.copies.empty(); ++queue.done) {
+  for (Queue& queue = queues[event.stream]; queue.done < event.behind && !queue.copies.empty();
+       ++queue.done) {
     queue.copies.front()();
     queue.copies.pop_front();
   }
@@ -68,7 +80,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     const std::lock_guard lock(mutex);
     return stream(++last_stream);
   }
-  Stream exchangeStream(Stream next) const override { return stream(std::exchange(current_stream, next.id())); }
+  Stream exchangeStream(Stream next) const override {
+    return stream(std::exchange(current_stream, next.id()));
+  }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 
   void record(void** event, const Stream& of, c10::DeviceIndex, c10::EventFlag) const override {
@@ -81,11 +95,15 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     ++own_waits.of_streams;
     run_until(*static_cast<Event*>(event));
   }
+  void synchronizeDevice(c10::DeviceIndex) const override { check_device(); }
+  bool queryStream(const Stream&) const override { return check_device(), true; }
   void synchronizeEvent(void* event) const override {
     ++own_waits.of_the_thread;
     run_until(*static_cast<Event*>(event));
   }
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
 };
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
@@ -93,6 +111,7 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 struct Memory final : c10::Allocator {
   explicit Memory(Device memory_of, bool pinned) : device(memory_of), is_pinned(pinned) {}
   c10::DataPtr allocate(std::size_t size) override {
+    if (is_pinned) check_device();  // libtorch asks the events of memory that was released
     TORCH_CHECK(!is_pinned || !pinned_memory_rejected, "out of locked memory");
     void* memory = std::calloc(size + 1, 1);
     const std::lock_guard lock(mutex);
@@ -105,7 +124,9 @@ struct Memory final : c10::Allocator {
     std::free(memory);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* to, const void* from, std::size_t size) const override { std::memcpy(to, from, size); }
+  void copy_data(void* to, const void* from, std::size_t size) const override {
+    std::memcpy(to, from, size);
+  }
   const Device device;
   const bool is_pinned;
 };
@@ -131,23 +152,28 @@ const bool registered = [] {
   return true;
 }();
 
-at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
-                 std::optional<Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> type,
+                 std::optional<at::Layout>, std::optional<Device>, std::optional<bool>,
+                 std::optional<at::MemoryFormat> format) {
   return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &on_device,
-                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type.value_or(at::kFloat),
-                                   format);
+                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   type.value_or(at::kFloat), format);
 }
 
-at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<at::ScalarType> type,
-                         std::optional<at::Layout>, std::optional<Device>, std::optional<bool>) {
-  return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), &on_device,
-                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                           type.value_or(at::kFloat));
+at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
+                         std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                         std::optional<Device>, std::optional<bool>) {
+  return at::detail::empty_strided_generic(
+      C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), &on_device,
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type.value_or(at::kFloat));
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  const bool is_pinned = hooks.isPinnedPtr(from.storage().data()) || hooks.isPinnedPtr(to.storage().data());
-  const auto copy = [from, to] { std::memcpy(to.data_ptr(), from.const_data_ptr(), from.nbytes()); };
+  const bool is_pinned =
+      hooks.isPinnedPtr(from.storage().data()) || hooks.isPinnedPtr(to.storage().data());
+  const auto copy = [from, to] {
+    std::memcpy(to.data_ptr(), from.const_data_ptr(), from.nbytes());
+  };
   const std::lock_guard lock(mutex);
   begun.push_back({current_stream, is_pinned});
   if (non_blocking && is_pinned) {
@@ -158,8 +184,8 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   return to;
 }
 
-at::Tensor as_strided(const at::Tensor& tensor, c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
-                      std::optional<c10::SymInt> offset) {
+at::Tensor as_strided(const at::Tensor& tensor, c10::SymIntArrayRef size,
+                      c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
   return at::native::as_strided_tensorimpl(
       tensor, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
       offset ? std::optional(offset->guard_int(__FILE__, __LINE__)) : std::nullopt);
@@ -205,6 +231,8 @@ std::vector<c10::StreamId> recorded_streams() {
 Waits waits() { return own_waits; }
 
 void reject_pinned_memory(bool rejected) { pinned_memory_rejected = rejected; }
+
+void set_broken(bool broken) { is_broken = broken; }
 
 void forget() {
   decltype(queues) dropped;  // its tensors are released without the lock

@@ -1,6 +1,6 @@
-// An accelerator of libtorch that is none: its memory is the host's, but copies from and to it wait in the queue of a
-// stream, as on a GPU, until somebody waits for an event behind them. What a GPU would do wrong without a wait or a
-// pin, it does too.
+// An accelerator of libtorch that is none: its memory is the host's, but copies from and to it wait
+// in the queue of a stream, as on a GPU, until somebody waits for an event behind them. What a GPU
+// would do wrong without a wait or a pin, it does too.
 #pragma once
 
 #include <vector>
@@ -33,6 +33,10 @@ Waits waits();
 
 // From now on pinned memory is rejected, or given again.
 void reject_pinned_memory(bool rejected);
+
+// While it is broken, as a GPU is after an error of a kernel, each wait for an event and each new
+// pinned memory throw.
+void set_broken(bool broken);
 
 void forget();
 

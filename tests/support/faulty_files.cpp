@@ -94,13 +94,15 @@ void FragileFiles::wrote(const fs::path& path, std::uint64_t offset, std::string
 }
 
 void FragileFiles::synced(const fs::path& path) {
-  std::erase_if(unsynced_, [&](const Unsynced& one) { return one.kind == Kind::kWrite && one.path == path; });
+  std::erase_if(unsynced_,
+                [&](const Unsynced& one) { return one.kind == Kind::kWrite && one.path == path; });
 }
 
 void FragileFiles::sync_folder(const fs::path& path) {
   WatchedFiles::sync_folder(path);
-  std::erase_if(unsynced_,
-                [&](const Unsynced& one) { return one.kind != Kind::kWrite && one.path.parent_path() == path; });
+  std::erase_if(unsynced_, [&](const Unsynced& one) {
+    return one.kind != Kind::kWrite && one.path.parent_path() == path;
+  });
 }
 
 void FragileFiles::rename(const fs::path& from, const fs::path& to) {
@@ -147,7 +149,8 @@ void FragileFiles::lose_what_was_not_synced(Loss loss, unsigned seed) {
   std::ranges::reverse(unsynced_);
   std::ranges::stable_sort(unsynced_, {}, &Unsynced::kind);
   for (const Unsynced& one : unsynced_) {
-    if (loss == Loss::kEverything || (loss == Loss::kAtRandom && random() % 2 == 0)) undo(one, random, loss);
+    if (loss == Loss::kEverything || (loss == Loss::kAtRandom && random() % 2 == 0))
+      undo(one, random, loss);
   }
   for (const Unsynced& one : unsynced_) {
     if (one.kind == Kind::kRemoval) fs::remove_all(one.from);
@@ -169,9 +172,14 @@ void FullDisk::before(const std::string& operation) {
 void SlowDisk::before(const std::string& operation) {
   if (operation != "write") return;
   std::unique_lock lock(mutex_);
-  waits_ = true;
+  waits_ = !may_go_on_;
   changed_.notify_all();
   changed_.wait(lock, [&] { return may_go_on_; });
+}
+
+void SlowDisk::hold() {
+  const std::scoped_lock lock(mutex_);
+  may_go_on_ = false;
 }
 
 void SlowDisk::go_on() {

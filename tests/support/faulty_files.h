@@ -1,5 +1,5 @@
-// File layers of disks that fail: by a power cut, by being full, by being slow. None of them really syncs, which a test
-// has no time for.
+// File layers of disks that fail: by a power cut, by being full, by being slow. None of them really
+// syncs, which a test has no time for.
 #pragma once
 
 #include <condition_variable>
@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "trainer_template/runtime/base/errors.h"
-#include "trainer_template/runtime/base/file_layer.h"
+#include <torchbridge/errors.h>
+
+#include "trainer_template/runtime/checkpoint_format/file_layer.h"
 
 namespace torchbridge::train {
 
-// Calls before(OPERATION) ahead of each operation, which may throw instead: "folder" "open" "write" "sync" "close"
-// "sync folder" "rename" "link" "remove".
+// Calls before(OPERATION) ahead of each operation, which may throw instead: "folder" "open" "write"
+// "sync" "close" "sync folder" "rename" "link" "remove".
 class WatchedFiles : public FileLayer {
  public:
   void make_folder(const std::filesystem::path& path) override;
@@ -29,7 +30,8 @@ class WatchedFiles : public FileLayer {
   class File;
   virtual void before(const std::string& operation) = 0;
   // What happened, for a layer that wants to undo it. Of a write: the bytes that were there before.
-  virtual void wrote(const std::filesystem::path&, std::uint64_t /*offset*/, std::string_view /*bytes*/) {}
+  virtual void wrote(const std::filesystem::path&, std::uint64_t /*offset*/,
+                     std::string_view /*bytes*/) {}
   virtual void synced(const std::filesystem::path&) {}
 };
 
@@ -37,8 +39,8 @@ struct PowerCut : std::runtime_error {
   PowerCut() : std::runtime_error("power cut") {}
 };
 
-// Cuts the power at operation number `lives`; a write is torn then. What was not synced may be lost after that, as a
-// disk may do it.
+// Cuts the power at operation number `lives`; a write is torn then. What was not synced may be lost
+// after that, as a disk may do it.
 class FragileFiles final : public WatchedFiles {
  public:
   enum class Loss { kEverything, kNothing, kAtRandom };
@@ -67,17 +69,21 @@ class FragileFiles final : public WatchedFiles {
   };
   static void undo(const Unsynced& one, std::mt19937& random, Loss loss);
   void before(const std::string& operation) override;
-  void wrote(const std::filesystem::path& path, std::uint64_t offset, std::string_view bytes) override;
+  void wrote(const std::filesystem::path& path, std::uint64_t offset,
+             std::string_view bytes) override;
   void synced(const std::filesystem::path& path) override;
 
   int lives_;
   std::vector<Unsynced> unsynced_;  // in their order
 };
 
-// Operations that want room on the disk fail with this error from number `good` on: once, or until free() is called.
+// Operations that want room on the disk fail with this error from number `good` on, counted from
+// the constructor or from fill(): once, or until free() is called.
 class FullDisk final : public WatchedFiles {
  public:
   FullDisk(int good, int error, bool once) : good_(good), error_(error), once_(once) {}
+  FullDisk(int error, bool once) : FullDisk(-1, error, once) {}  // has room until fill() is called
+  void fill(int good) { good_ = good; }
   void free() { good_ = -1; }
   bool has_failed() const { return failed_; }
 
@@ -87,9 +93,10 @@ class FullDisk final : public WatchedFiles {
   bool once_, failed_ = false;
 };
 
-// Writes wait until they may go on.
+// Writes wait from hold() until go_on().
 class SlowDisk final : public WatchedFiles {
  public:
+  void hold();
   void go_on();
   // Waits until a write waits; false where none comes.
   bool has_begun();
@@ -98,7 +105,7 @@ class SlowDisk final : public WatchedFiles {
   void before(const std::string& operation) override;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool waits_ = false, may_go_on_ = false;
+  bool waits_ = false, may_go_on_ = true;
 };
 
 }  // namespace torchbridge::train

@@ -22,8 +22,9 @@ inline bool hold_test_port(int port) {
   return true;
 }
 
-// Nobody listens there on any interface, the kernel gives it to nobody by itself, and no other process that asks this
-// way has it until this one and those that it started have ended. From one thread.
+// Nobody listens there on any interface, the kernel gives it to nobody by itself, and no other
+// process that asks this way has it until this one and those that it started have ended. From one
+// thread.
 inline int free_port() {
   constexpr int kLow = 15'000, kCount = 17'000;  // below the kernel's own range
   static int tried = 0;

@@ -1,4 +1,4 @@
-"""A port for a job that a test starts: free_port.h in Python."""
+"""A port for a job that a test starts: free_port.h in Python. As a program it prints one."""
 
 import collections
 import os
@@ -21,3 +21,7 @@ def free_port():
         HELD.append(name)
         return port
     sys.exit("no port in [15000, 32000) is free")
+
+
+if __name__ == "__main__":
+    print(free_port())

@@ -15,8 +15,8 @@ namespace {
 
 std::string or_empty(const std::string& word) { return word == "-" ? "" : word; }
 
-void write_function(MachineTree& tree, const std::string& address, const std::string& type, const std::string& vendor,
-                    const std::string& node) {
+void write_function(MachineTree& tree, const std::string& address, const std::string& type,
+                    const std::string& vendor, const std::string& node) {
   const std::string device = "sys/bus/pci/devices/" + address;
   tree.write(device + "/class", type);
   tree.write(device + "/vendor", vendor);
@@ -24,17 +24,20 @@ void write_function(MachineTree& tree, const std::string& address, const std::st
 }
 
 // As driver 535 writes it.
-std::string driver_record(const std::string& minor, const std::string& uuid, const std::string& address) {
+std::string driver_record(const std::string& minor, const std::string& uuid,
+                          const std::string& address) {
   return "Model: \t\t NVIDIA GPU\nIRQ:   \t\t 63\nGPU UUID: \t " +
          (uuid.empty() ? "GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?" : uuid) +
-         "\nVideo BIOS: \t 86.02.40.00.48\nBus Type: \t PCIe\nDMA Mask: \t 0x7fffffffffff\nBus Location: \t " +
+         "\nVideo BIOS: \t 86.02.40.00.48\nBus Type: \t PCIe\nDMA Mask: \t 0x7fffffffffff\nBus "
+         "Location: \t " +
          address + (minor.empty() ? "" : "\nDevice Minor: \t " + minor) + "\nGPU Excluded:\t No";
 }
 
 void write_cache(MachineTree& tree, const std::string& level, const std::string& cpus) {
   const CpuSet sharing = *parse_cpu_list(cpus);
   for (const int cpu : sharing) {
-    const std::string cache = "sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index" + level;
+    const std::string cache =
+        "sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index" + level;
     tree.write(cache + "/type", "Unified");
     tree.write(cache + "/level", level);
     tree.write(cache + "/shared_cpu_list", cpus);
@@ -70,7 +73,9 @@ void MachineTree::write(const std::string& path, const std::string& text) {
   std::ofstream(file) << text << "\n";
 }
 
-void MachineTree::remove(const std::string& path) { std::filesystem::remove_all(root_ + "/" + path); }
+void MachineTree::remove(const std::string& path) {
+  std::filesystem::remove_all(root_ + "/" + path);
+}
 
 void MachineTree::describe(const std::string& line) {
   std::istringstream words(line);
@@ -88,7 +93,8 @@ void MachineTree::describe(const std::string& line) {
     for (int cpu = from; cpu < from + count; ++cpu) {
       const std::string other = stride == 0 ? "" : "," + std::to_string(cpu + stride);
       for (const int thread : {cpu, cpu + stride}) {
-        write("sys/devices/system/cpu/cpu" + std::to_string(thread) + "/topology/thread_siblings_list",
+        write("sys/devices/system/cpu/cpu" + std::to_string(thread) +
+                  "/topology/thread_siblings_list",
               std::to_string(cpu) + other);
       }
     }
@@ -96,7 +102,8 @@ void MachineTree::describe(const std::string& line) {
     words >> first >> second;
     const CpuSet cpus = *parse_cpu_list(second);
     for (const int cpu : cpus) {
-      write("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/physical_package_id", first);
+      write("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/physical_package_id",
+            first);
     }
   } else if (kind == "cache") {
     words >> first >> second;
@@ -110,7 +117,8 @@ void MachineTree::describe(const std::string& line) {
     write_function(*this, first, second, third, fourth);
   } else if (kind == "driver") {
     words >> first >> second >> third;
-    write("proc/driver/nvidia/gpus/" + first + "/information", driver_record(or_empty(second), or_empty(third), first));
+    write("proc/driver/nvidia/gpus/" + first + "/information",
+          driver_record(or_empty(second), or_empty(third), first));
   } else if (kind == "device") {
     words >> first;
     write("dev/nvidia" + first, "");

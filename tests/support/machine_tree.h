@@ -1,4 +1,5 @@
-// A machine's files below a folder of their own, written line by line or expanded from tests/data/topologies.
+// A machine's files below a folder of their own, written line by line or expanded from
+// tests/data/topologies.
 #pragma once
 
 #include <filesystem>
@@ -12,14 +13,15 @@ namespace torchbridge {
 class MachineTree {
  public:
   MachineTree();
-  explicit MachineTree(
-      const std::string& recorded);  // "dgx-a100"; fails the running test when there is no such recording
+  explicit MachineTree(const std::string& recorded);  // "dgx-a100"; fails the running test when
+                                                      // there is no such recording
   ~MachineTree();
   MachineTree(const MachineTree&) = delete;
   MachineTree& operator=(const MachineTree&) = delete;
 
   const std::string& root() const { return root_; }
-  void write(const std::string& path, const std::string& text);  // a newline is added, as the kernel does
+  // A newline is added, as the kernel does.
+  void write(const std::string& path, const std::string& text);
   void remove(const std::string& path);
   void describe(const std::string& line);  // in the language of tests/data/topologies/README.md
 

@@ -44,7 +44,8 @@ class Child {
   pid_t pid_;
 };
 
-// Takes the first `count` names of a key that are free, of this user, and becomes another user, who then has them.
+// Takes the first `count` names of a key that are free, of this user, and becomes another user, who
+// then has them.
 inline bool take_as_nobody(const std::string& key, int count, bool listens) {
   constexpr uid_t kNobody = 65534;
   std::vector<sockaddr_un> names(count);

@@ -7,8 +7,8 @@
 #include <iterator>
 #include <string>
 
-// "PID (NAME) STATE ..." of /proc/PID/stat, proc(5): 'T' stopped, 'Z' ended and not waited for ...; 0 where there is no
-// such process.
+// "PID (NAME) STATE ..." of /proc/PID/stat, proc(5): 'T' stopped, 'Z' ended and not waited for ...;
+// 0 where there is no such process.
 inline char process_state(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   const std::string stat{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -20,7 +20,8 @@ inline char process_state(pid_t process) {
 inline bool catches_signal(pid_t process, int number) {
   std::ifstream file("/proc/" + std::to_string(process) + "/status");
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("SigCgt:")) return (std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1) != 0;
+    if (line.starts_with("SigCgt:"))
+      return (std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1) != 0;
   }
   return false;
 }

@@ -12,12 +12,14 @@ Ranks::Ranks(int world_size, const Words& command, const Variables& more) {
   start(ranks, world_size, command, more);
 }
 
-Ranks::Ranks(const std::vector<int>& ranks, int world_size, int port, const Words& command, const Variables& more)
+Ranks::Ranks(const std::vector<int>& ranks, int world_size, int port, const Words& command,
+             const Variables& more)
     : port_(port) {
   start(ranks, world_size, command, more);
 }
 
-void Ranks::start(const std::vector<int>& ranks, int world_size, const Words& command, const Variables& more) {
+void Ranks::start(const std::vector<int>& ranks, int world_size, const Words& command,
+                  const Variables& more) {
   for (int rank : ranks) {
     Variables variables = {{"RANK", std::to_string(rank)},
                            {"WORLD_SIZE", std::to_string(world_size)},
@@ -85,9 +87,8 @@ std::vector<double> losses(const std::filesystem::path& metrics) {
   return values;
 }
 
-int lines_in(const std::string& text) { return static_cast<int>(std::count(text.begin(), text.end(), '\n')); }
-
-std::string python() {
-  const std::string path = SOURCE_DIR "/.venv/bin/python";
-  return std::filesystem::exists(path) ? path : "";
+int lines_in(const std::string& text) {
+  return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
 }
+
+std::string python() { return std::filesystem::exists(PYTHON) ? PYTHON : ""; }

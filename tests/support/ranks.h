@@ -1,4 +1,5 @@
-// Ranks as processes: started with torchrun's variables, watched, killed, and waited for with a deadline.
+// Ranks as processes: started with torchrun's variables, watched, killed, and waited for with a
+// deadline.
 #pragma once
 
 #include <chrono>
@@ -14,10 +15,11 @@ class Ranks {
  public:
   Ranks(int world_size, const Words& command, const Variables& more = {});
   // Only some of the ranks of a job; MASTER_PORT as given.
-  Ranks(const std::vector<int>& ranks, int world_size, int port, const Words& command, const Variables& more = {});
+  Ranks(const std::vector<int>& ranks, int world_size, int port, const Words& command,
+        const Variables& more = {});
 
-  // Waits for all ranks that were not killed; with a sanitizer four times as long. Returns an exit code for each rank,
-  // -1 for one that hung.
+  // Waits for all ranks that were not killed; with a sanitizer four times as long. Returns an exit
+  // code for each rank, -1 for one that hung.
   std::vector<int> wait(std::chrono::milliseconds time = std::chrono::seconds(60));
   void kill_rank(std::size_t index, int signal);
   bool ended(std::size_t index) { return processes_[index].ended(); }
@@ -30,7 +32,8 @@ class Ranks {
   int port() const { return port_; }
 
  private:
-  void start(const std::vector<int>& ranks, int world_size, const Words& command, const Variables& more);
+  void start(const std::vector<int>& ranks, int world_size, const Words& command,
+             const Variables& more);
   TemporaryFolder folder_;
   int port_ = 0;
   std::vector<Process> processes_;
@@ -48,5 +51,5 @@ Words trainer(const Words& options);
 // The losses of a metrics file, by step from 1; a missing or repeated step fails the test.
 std::vector<double> losses(const std::filesystem::path& metrics);
 int lines_in(const std::string& text);
-// The path of .venv's Python; empty if there is none.
+// The path of the Python that has libtorch's torch; empty if there is none.
 std::string python();

@@ -7,8 +7,8 @@
 namespace torchbridge {
 
 EnvMap recorded_environment(const std::string& test_case, int rank) {
-  const std::string path =
-      std::string(TEST_DATA_DIR) + "/environments/" + test_case + "/rank" + std::to_string(rank) + ".env";
+  const std::string path = std::string(TEST_DATA_DIR) + "/environments/" + test_case + "/rank" +
+                           std::to_string(rank) + ".env";
   std::ifstream file(path);
   EXPECT_TRUE(file) << path;
   EnvMap map;

@@ -16,7 +16,8 @@
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "torchbridge-test-XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "torchbridge-test-XXXXXX").string();
     if (!mkdtemp(pattern.data())) std::abort();
     path_ = pattern;
   }
@@ -31,10 +32,12 @@ class TemporaryFolder {
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
 
   void write(std::string_view name, std::string_view content) const {
-    std::ofstream(path_ / name, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
+    std::ofstream(path_ / name, std::ios::binary)
+        .write(content.data(), static_cast<std::streamsize>(content.size()));
   }
   std::string read(std::string_view name) const {
-    std::ostringstream content;  // by blocks: an iterator over megabytes takes a second where nothing is optimised
+    // By blocks: an iterator over megabytes takes a second where nothing is optimised.
+    std::ostringstream content;
     content << std::ifstream(path_ / name, std::ios::binary).rdbuf();
     return std::move(content).str();
   }

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <set>
 #include <string>
 
-#include "trainer_template/runtime/base/errors.h"
+#include <torchbridge/errors.h>
+
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint_format/verify.h"
 #include "trainer_template/runtime/formats/safetensors_file.h"
-#include "trainer_template/runtime/formats/torch_archive.h"
 
 using namespace torchbridge;
 using namespace torchbridge::train;
@@ -37,7 +37,8 @@ std::uint64_t total_size(const Manifest& manifest) {
 std::uint64_t size_on_disk(const fs::path& folder) {
   std::uint64_t total = 0;
   std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
     std::error_code gone;
     const std::uint64_t size =
         fs::is_regular_file(entry->symlink_status(gone)) ? fs::file_size(entry->path(), gone) : 0;
@@ -69,7 +70,8 @@ bool verify_checkpoint(const fs::path& folder) {
   if (!manifest) return print_result(folder, manifest.error().message, false);
   const auto step = step_of_folder(folder.filename().string());
   const bool moved = step && *step != manifest->state.step;
-  if (moved) print_result(folder, "its manifest is of step " + std::to_string(manifest->state.step), false);
+  if (moved)
+    print_result(folder, formatted("its manifest is of step {}", manifest->state.step), false);
   const auto faults = all_faults(folder, *manifest);
   if (!faults.empty() && !fs::exists(folder / kDoneFile, ignored))
     return print_result(folder, "was removed by its run in the meantime", true);
@@ -81,44 +83,29 @@ bool verify_checkpoint(const fs::path& folder) {
       tensors += SafetensorsFile(folder / file.name, Links::kRejected).header().tensors.size();
   }
   return print_result(folder,
-                      std::to_string(manifest->files.size()) + " files with " + std::to_string(tensors) + " tensors, " +
-                          size_text(total_size(*manifest)) + ": valid",
+                      formatted("{} files with {} tensors, {}: valid", manifest->files.size(),
+                                tensors, size_text(total_size(*manifest))),
                       !moved);
 }
 
 void check_listable(const fs::path& folder) {
   std::error_code error, ignored;
   (void)fs::directory_iterator(folder, error);
-  if (error) throw TrainError(folder.string() + ": cannot list checkpoints: " + error.message());
+  if (error)
+    throw TrainError(
+        formatted("{}: cannot list checkpoints: {}", folder.string(), error.message()));
   if (!fs::exists(folder / kManifestFile, ignored)) return;
-  throw TrainError(folder.string() + " is a single checkpoint: give its parent folder, or use torchbridge-ckpt show");
-}
-
-// Containers may share values: each value is visited once.
-void read_tensors(const TorchArchive& archive, const PickledValue& value, std::set<std::string>& read,
-                  std::set<const PickledValue*>& seen) {
-  if (!seen.insert(&value).second) return;
-  if (value.is(PickledValue::Kind::kTensor) && read.insert(value.tensor.storage).second) {
-    std::string bytes(archive.storage_bytes(value.tensor), '\0');
-    archive.read_storage(value.tensor, bytes.data());
-  }
-  for (const Pickled& item : value.items) read_tensors(archive, *item, read, seen);
+  throw TrainError(folder.string() +
+                   " is a single checkpoint: give its parent folder, or use torchbridge-ckpt show");
 }
 
 bool verify_file(const fs::path& path) {
-  if (!is_torch_file(path)) {
-    const SafetensorsFile file(path);
-    return print_result(path,
-                        std::to_string(file.header().tensors.size()) +
-                            " tensors, format valid; there is no checksum to compare without a manifest",
-                        true);
-  }
-  const TorchArchive archive(path);
-  const Pickled content = archive.content();
-  std::set<std::string> storages;
-  std::set<const PickledValue*> seen;
-  read_tensors(archive, *content, storages, seen);
-  return print_result(path, std::to_string(storages.size()) + " storages: all CRC-32 checksums match", true);
+  const SafetensorsFile file(path);
+  return print_result(
+      path,
+      formatted("{} tensors, format valid; there is no checksum to compare without a manifest",
+                file.header().tensors.size()),
+      true);
 }
 
 }  // namespace
@@ -140,13 +127,15 @@ bool list(const fs::path& folder) {
   for (const std::int64_t step : steps_without_done(folder))
     std::printf("%s  has no %s\n", step_folder(step).c_str(), kDoneFile);
   for (const fs::path& path : aside_folders(folder)) {
-    std::printf("%s  renamed by a later run, %s: remove it with rm -r if you do not need it\n", path.filename().c_str(),
-                size_text(size_on_disk(path)).c_str());
+    std::printf("%s  renamed by a later run, %s: remove it with rm -r if you do not need it\n",
+                path.filename().c_str(), size_text(size_on_disk(path)).c_str());
   }
-  for (const fs::path& path : leftovers(folder)) std::printf("%s  not complete\n", path.filename().c_str());
+  for (const fs::path& path : leftovers(folder))
+    std::printf("%s  not complete\n", path.filename().c_str());
   if (steps.empty())
-    throw TrainError(folder.string() + " contains no complete checkpoint (a folder such as " + step_folder(1) +
-                     " with a file " + kDoneFile + ")");
+    throw TrainError(
+        formatted("{} contains no complete checkpoint (a folder such as {} with a file {})",
+                  folder.string(), step_folder(1), kDoneFile));
   return true;
 }
 

@@ -3,10 +3,11 @@
 
 #include <filesystem>
 
-// Prints a line for each checkpoint, oldest first, without verifying it. Throws TrainError if there is none.
+// Prints a line for each checkpoint, oldest first, without verifying it. Throws TrainError if there
+// is none.
 bool list(const std::filesystem::path& folder);
 
-// Compares all checksums of a checkpoint, of all checkpoints in a folder, or of a file of torch.save. A single
-// safetensors file has no checksum: only its format is checked. Prints a line for each valid item and for each error.
-// False if there is an error.
+// Compares all checksums of a checkpoint, or of all checkpoints in a folder. A single safetensors
+// file has no checksum: only its format is checked. Prints a line for each valid item and for each
+// error. False if there is an error.
 bool verify(const std::filesystem::path& path);

@@ -3,6 +3,6 @@
 
 #include <filesystem>
 
-// Prints the manifest of a checkpoint and the tensors of each of its files, or the tensors of a safetensors file, or
-// the values of a file of torch.save, without executing it. Does not verify checksums. Throws TrainError.
+// Prints the manifest of a checkpoint and the tensors of each of its files, or the tensors of a
+// safetensors file. Does not verify checksums. Throws TrainError.
 void show(const std::filesystem::path& path);

@@ -6,7 +6,8 @@ namespace torchbridge {
 
 // PMI_RANK alone is set by many; MPI_LOCALNRANKS is Hydra's own.
 bool detect_hydra(const EnvMap& environment) {
-  return environment.has("MPI_LOCALNRANKS") && (environment.has("PMI_RANK") || environment.has("PMI_PORT"));
+  return environment.has("MPI_LOCALNRANKS") &&
+         (environment.has("PMI_RANK") || environment.has("PMI_PORT"));
 }
 
 Result<LaunchFacts> read_hydra(const EnvMap& environment) {

@@ -1,4 +1,5 @@
-// Hydra, the mpiexec of MPICH and Intel MPI; also others that start processes by the PMI-1 protocol.
+// Hydra, the mpiexec of MPICH and Intel MPI; also others that start processes by the PMI-1
+// protocol.
 #pragma once
 
 #include "bridge/base/env_map.h"
@@ -11,7 +12,8 @@ bool detect_hydra(const EnvMap& environment);
 // Nodes are not known: where there is more than one, the ranks must exchange them.
 Result<LaunchFacts> read_hydra(const EnvMap& environment);
 
-// A launcher of which nothing is known but that it offers PMI-1: rank and size, and a descriptor to exchange the rest.
+// A launcher of which nothing is known but that it offers PMI-1: rank and size, and a descriptor to
+// exchange the rest.
 bool detect_pmi(const EnvMap& environment);
 Result<LaunchFacts> read_pmi(const EnvMap& environment);
 

@@ -8,8 +8,8 @@
 namespace torchbridge {
 
 bool detect_jsrun(const EnvMap& environment);
-// Nodes are not known (LSB_HOSTS lists slots of the job, batch node included, not of the step): where there is more
-// than one, the ranks must exchange them.
+// Nodes are not known (LSB_HOSTS lists slots of the job, batch node included, not of the step):
+// where there is more than one, the ranks must exchange them.
 Result<LaunchFacts> read_jsrun(const EnvMap& environment);
 
 }  // namespace torchbridge

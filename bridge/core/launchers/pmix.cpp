@@ -1,5 +1,7 @@
 #include "bridge/core/launchers/pmix.h"
 
+#include "bridge/base/message_text.h"
+
 namespace torchbridge {
 
 bool detect_pmix(const EnvMap& environment) {
@@ -17,11 +19,11 @@ std::string_view pmix_server_uri(const EnvMap& environment, std::string_view beg
 
 // Taking such a process for a world of one would start as many worlds as there are ranks.
 Result<LaunchFacts> read_pmix(const EnvMap& environment) {
-  return Error{
-      "PMIX_RANK='" + printable(*environment.get("PMIX_RANK")) + "' and PMIX_NAMESPACE='" +
-      printable(*environment.get("PMIX_NAMESPACE")) +
-      "' are set by an unknown launcher, and no variable contains the number of ranks: set RANK, WORLD_SIZE, " +
-      "MASTER_ADDR and MASTER_PORT, or unset both for a single process"};
+  return Error{formatted(
+      "PMIX_RANK='{}' and PMIX_NAMESPACE='{}' are set by an unknown launcher, and no variable "
+      "contains the number of ranks: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or unset "
+      "both for a single process",
+      printable(*environment.get("PMIX_RANK")), printable(*environment.get("PMIX_NAMESPACE")))};
 }
 
 }  // namespace torchbridge

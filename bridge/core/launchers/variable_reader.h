@@ -37,7 +37,9 @@ class VariableReader {
     return std::move(*parsed);
   }
 
-  std::string text(std::string_view name) const { return std::string(environment_.get(name).value_or("")); }
+  std::string text(std::string_view name) const {
+    return std::string(environment_.get(name).value_or(""));
+  }
 
   // Null where no variable was wrong so far.
   const Error* error() const { return error_.message.empty() ? nullptr : &error_; }

@@ -1,4 +1,5 @@
-// What every fuzzer demands of the code under test: a broken promise ends the process, which libFuzzer reports.
+// What every fuzzer demands of the code under test: a broken promise ends the process, which
+// libFuzzer reports.
 #pragma once
 
 #include <cstdint>
@@ -42,15 +43,16 @@ inline double number_after(std::string_view text, std::size_t begin) {
   return number;
 }
 
-// How many entries the range LOW-HIGH or the repetition xN around text[i] has; 1 where it has so many that it is
-// rejected.
+// How many entries the range LOW-HIGH or the repetition xN around text[i] has; 1 where it has so
+// many that it is rejected.
 inline double entries_around(std::string_view text, std::size_t i) {
-  const double entries = number_after(text, i + 1) - (text[i] == '-' ? number_before(text, i) : 0) + 1;
+  const double entries =
+      number_after(text, i + 1) - (text[i] == '-' ? number_before(text, i) : 0) + 1;
   return entries < 1 || entries > 1'000'000 ? 1 : entries;
 }
 
-// Lists of up to a million entries are right, but expanding them takes a tenth of a second: the fuzzers leave out those
-// that ask for more than a few thousand. Unit tests look at the limit.
+// Lists of up to a million entries are right, but expanding them takes a tenth of a second: the
+// fuzzers leave out those that ask for more than a few thousand. Unit tests look at the limit.
 inline bool is_slow(std::string_view text) {
   double total = 0, element = 1, ranges = 0;
   bool inside = false;

@@ -1,4 +1,5 @@
-// Host lists: whatever the text, the names are host names, and written out one by one they are the same list.
+// Host lists: whatever the text, the names are host names, and written out one by one they are the
+// same list.
 #include "bridge/base/hostlist.h"
 #include "tests/fuzz/programs/expect.h"
 
@@ -6,12 +7,15 @@ using namespace torchbridge;
 
 namespace {
 
-constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+constexpr std::string_view kNameCharacters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
 void expect_names(const std::vector<std::string>& names) {
-  expect(!names.empty() && names.size() <= kMaxListEntries, "a list has names, and not more than allowed");
+  expect(!names.empty() && names.size() <= kMaxListEntries,
+         "a list has names, and not more than allowed");
   for (const auto& name : names) {
-    expect(!name.empty() && name.find_first_not_of(kNameCharacters) == std::string::npos, "a name is a host name");
+    expect(!name.empty() && name.find_first_not_of(kNameCharacters) == std::string::npos,
+           "a name is a host name");
   }
 }
 

@@ -1,13 +1,15 @@
-// IDX files, plain and gzip: whatever the bytes, there are as many pixels and labels as images, or there is an error.
+// IDX files, plain and gzip: whatever the bytes, there are as many pixels and labels as images, or
+// there is an error.
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include <torchbridge/errors.h>
+#include <torchbridge/formats.h>
+
 #include "tests/fuzz/programs/expect.h"
-#include "trainer_template/runtime/base/errors.h"
-#include "trainer_template/runtime/formats/idx.h"
 
 using namespace torchbridge;
 
@@ -22,7 +24,8 @@ struct Folder {
   }
   ~Folder() { std::filesystem::remove_all(path); }
   void write(const char* name, std::string_view content) const {
-    std::ofstream(path / name, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
+    std::ofstream(path / name, std::ios::binary)
+        .write(content.data(), static_cast<std::streamsize>(content.size()));
   }
   std::filesystem::path path;
 };
@@ -39,7 +42,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   folder.write("train-labels-idx1-ubyte", files.substr(images.size()));
   try {
     const auto read = train::read_idx_images(folder.path, "train");
-    expect(read.count > 0 && std::ssize(read.pixels) == read.count * read.pixels_per_image(), "all pixels are there");
+    expect(read.count > 0 && std::ssize(read.pixels) == read.count * read.pixels_per_image(),
+           "all pixels are there");
     expect(std::ssize(read.labels) == read.count, "each image has a label");
     for (const auto label : read.labels) expect(label < read.classes, "labels are classes");
   } catch (const train::TrainError& error) {

@@ -1,6 +1,7 @@
 // Image files: whatever the bytes, an image has the pixels that it says, or there is an error.
+#include <torchbridge/formats.h>
+
 #include "tests/fuzz/programs/expect.h"
-#include "trainer_template/runtime/formats/image.h"
 
 using namespace torchbridge;
 
@@ -20,6 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   expect(image->size == *dimensions, "the header said the size");
-  expect(std::ssize(image->pixels) == 3 * image->size.height * image->size.width, "three bytes a pixel");
+  expect(std::ssize(image->pixels) == 3 * image->size.height * image->size.width,
+         "three bytes a pixel");
   return 0;
 }

@@ -1,4 +1,5 @@
-// Number lists, as of ranks and ports: whatever the text, no number is outside the limit, which the first byte chooses.
+// Number lists, as of ranks and ports: whatever the text, no number is outside the limit, which the
+// first byte chooses.
 #include "bridge/base/hostlist.h"
 #include "tests/fuzz/programs/expect.h"
 
@@ -16,8 +17,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     expect_presentable(numbers.error());
     return 0;
   }
-  expect(!numbers->empty() && numbers->size() <= kMaxListEntries, "a list has numbers, and not more than allowed");
-  for (const int number : *numbers) expect(number >= 0 && number <= high, "a number is within the limit");
+  expect(!numbers->empty() && numbers->size() <= kMaxListEntries,
+         "a list has numbers, and not more than allowed");
+  for (const int number : *numbers)
+    expect(number >= 0 && number <= high, "a number is within the limit");
   if (numbers->size() > kFew) return 0;
 
   std::string list;

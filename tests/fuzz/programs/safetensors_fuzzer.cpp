@@ -1,5 +1,7 @@
-// Headers of safetensors files: what is accepted lies inside the file, without gap or overlap, and is written again as
-// it was.
+// Headers of safetensors files: what is accepted lies inside the file, without gap or overlap.
+// Where all types are known it is written again as it was.
+#include <algorithm>
+
 #include "tests/fuzz/programs/expect.h"
 #include "trainer_template/runtime/formats/safetensors_header.h"
 
@@ -24,6 +26,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     at = tensor.end;
   }
   expect(header->size + at == size, "the file is full");
+  if (std::ranges::any_of(header->tensors,
+                          [](const auto& tensor) { return !train::is_known_type(tensor.dtype); })) {
+    return 0;
+  }
   auto tensors = header->tensors;
   const std::string again = train::make_header(tensors, header->metadata);
   const auto reread = train::parse_header(again, again.size() + at);

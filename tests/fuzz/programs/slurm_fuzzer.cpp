@@ -1,5 +1,6 @@
-// Slurm's variables down to torchrun's: whatever they hold, they are rejected with a message, or every rank that the
-// task map knows has a place of its own, and the variables read back as they were written.
+// Slurm's variables down to torchrun's: whatever they hold, they are rejected with a message, or
+// every rank that the task map knows has a place of its own, and the variables read back as they
+// were written.
 #include "bridge/core/endpoint.h"
 #include "bridge/core/launchers/slurm.h"
 #include "bridge/core/task_map.h"
@@ -46,17 +47,20 @@ void expect_places(const TaskMap& map) {
     if (!map.knows(rank)) continue;
     const Layout at = layout_of(map, rank);
     expect(at.node_rank >= 0 && at.node_rank < at.node_count, "a rank is on a node of the step");
-    expect(at.local_rank >= 0 && at.local_rank < at.local_world_size, "a local rank is below the local size");
+    expect(at.local_rank >= 0 && at.local_rank < at.local_world_size,
+           "a local rank is below the local size");
     expect(!taken[at.node_rank][at.local_rank], "no two ranks have the same place");
     taken[at.node_rank][at.local_rank] = true;
     ++placed;
   }
   expect(map.complete() == (placed == map.world_size()), "a complete map knows every rank");
   const int last = map.node_count() - 1;
-  expect(map.ranks_before(last) + map.tasks_on(last) == map.world_size(), "the nodes' counts add up to the world");
+  expect(map.ranks_before(last) + map.tasks_on(last) == map.world_size(),
+         "the nodes' counts add up to the world");
 }
 
-void expect_variables(const LaunchFacts& facts, const TaskMap& map, const Endpoint& master, RankRule ranks) {
+void expect_variables(const LaunchFacts& facts, const TaskMap& map, const Endpoint& master,
+                      RankRule ranks) {
   LaunchOptions options;
   options.ranks = ranks;
   const TorchEnv env = torch_env_of(facts, map, options, master);
@@ -65,8 +69,8 @@ void expect_variables(const LaunchFacts& facts, const TaskMap& map, const Endpoi
   const auto read_back = torch_env_from(variables);
   if (!read_back) std::fprintf(stderr, "%s\n", read_back.error().message.c_str());
   expect(static_cast<bool>(read_back), "a process takes the variables that it was given");
-  expect(read_back->layout == env.layout && read_back->master == env.master && read_back->run_id == env.run_id &&
-             read_back->restart_count == env.restart_count,
+  expect(read_back->layout == env.layout && read_back->master == env.master &&
+             read_back->run_id == env.run_id && read_back->restart_count == env.restart_count,
          "the variables read back as they were written");
 }
 

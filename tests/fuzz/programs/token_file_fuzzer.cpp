@@ -14,8 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::memcpy(&file_size, data, sizeof(file_size));
   file_size %= std::uint64_t{1} << 62;
   const std::span<const std::uint8_t> rest(data + sizeof(file_size), size - sizeof(file_size));
-  const auto head = rest.first(std::min({std::uint64_t{rest.size()}, file_size, std::uint64_t{12}}));
-  for (const auto format : {train::TokenFormat::kAuto, train::TokenFormat::kNanoGpt, train::TokenFormat::kLlmC}) {
+  const auto head =
+      rest.first(std::min({std::uint64_t{rest.size()}, file_size, std::uint64_t{12}}));
+  for (const auto format :
+       {train::TokenFormat::kAuto, train::TokenFormat::kNanoGpt, train::TokenFormat::kLlmC}) {
     const auto layout = train::token_layout(head, file_size, format);
     if (!layout) {
       expect_presentable(layout.error());

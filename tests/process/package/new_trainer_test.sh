@@ -35,7 +35,7 @@ expect_failure "name is empty" my_model ''
 # scripts/setup installs ninja and no make.
 (($(cat next deep/copy/README.md | grep -c 'cmake -[SB] .* -G Ninja') == 2)) ||
   fail "a command wants make: $(grep -h 'cmake -' next deep/copy/README.md)"
-cmp -s "$source_dir/trainer_template/app/main.cpp" deep/copy/main.cpp || fail "main.cpp is another one"
+cmp -s "$source_dir/trainer_template/main.cpp" deep/copy/main.cpp || fail "main.cpp is another one"
 bash -n deep/copy/train.sbatch && grep -q '^: .*TRAINER:=build/my_model}' deep/copy/train.sbatch &&
   grep -q '^#SBATCH --requeue' deep/copy/train.sbatch &&
   grep -q '^#SBATCH --job-name=my_model$' deep/copy/train.sbatch ||
@@ -51,3 +51,8 @@ cmake -S "$source_dir" -B tree -G Ninja -DTORCHBRIDGE_TESTS=OFF -DTORCHBRIDGE_SL
 ninja -C tree -n my_model >log || { cat log; fail "there is no target my_model"; }
 grep -q 'Linking CXX executable bin/my_model' log || fail "it is no program of the tree: $(tail -n 3 log)"
 ctest --test-dir tree -N >log && grep -q 'my_model.learns' log || fail "its test is not the tree's"
+# A default of --data that is relative counts from the copy, as for a run that is started there.
+ctest --test-dir tree -R my_model.learns --show-only=json-v1 |
+  python3 -c 'import json, sys; [test] = json.load(sys.stdin)["tests"]
+print({each["name"]: each["value"] for each in test["properties"]}["WORKING_DIRECTORY"])' >log
+[[ $(cat log) == "$work/deep/copy" ]] || fail "its test runs in $(cat log)"

@@ -41,12 +41,16 @@ expect_failure() {
   tr -s ' \n' ' ' <<<"$words" | grep -E "$pattern" >/dev/null || fail "no '$pattern' in: $words"
 }
 
-cmake --install "$build_dir" --prefix "$work/as-installed" >"$work/log" || {
+# Staged, as packages are made.
+DESTDIR=$work/staged cmake --install "$build_dir" --prefix /as-installed >"$work/log" || {
   tail -n 1 "$work/log"
   fail "cmake --install"
 }
-mv "$work/as-installed" "$work/prefix"
+"$source_dir/tests/structure/run_paths.py" "$work/staged/as-installed" || fail "a run path has the current folder"
+mv "$work/staged/as-installed" "$work/prefix"
+rmdir "$work/staged" || fail "files are not below DESTDIR and the prefix"
 prefix=$work/prefix
+[[ ! -e $prefix/include/torchbridge/detail/trainer_template ]] || fail "headers of the runtime are installed"
 cp -r "$source_dir/tests/programs/package" "$work/program"
 
 configure=(cmake -S "$work/program" -G Ninja -DCMAKE_PREFIX_PATH="$prefix")

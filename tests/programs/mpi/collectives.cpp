@@ -63,8 +63,9 @@ at::Tensor uneven_input(S s, int of_rank) {
 }  // namespace
 
 std::string Setting::name() const {
-  return std::string(c10::toString(type)) + " " + c10::str(at::IntArrayRef(shape)) + (strided ? " strided" : "") +
-         " op " + std::to_string(op) + " root " + std::to_string(root);
+  return std::string(c10::toString(type)) + " " + c10::str(at::IntArrayRef(shape)) +
+         (strided ? " strided" : "") + " op " + std::to_string(op) + " root " +
+         std::to_string(root);
 }
 
 at::Tensor Setting::values(int of_rank, int number) const {
@@ -72,7 +73,8 @@ at::Tensor Setting::values(int of_rank, int number) const {
   for (const auto n : shape) count *= n;
   const int kinds = type == at::kBool || op == ReduceOp::PRODUCT ? 2 : 3;
   const auto whole =
-      ((at::arange(count) * 7 + of_rank * 3 + number * 11) % kinds + (type == at::kBool ? 0 : 1)).reshape(shape);
+      ((at::arange(count) * 7 + of_rank * 3 + number * 11) % kinds + (type == at::kBool ? 0 : 1))
+          .reshape(shape);
   if (!c10::isComplexType(type)) return whole.to(type);
   return at::complex(whole.to(at::kDouble), ((whole + of_rank) % 2).to(at::kDouble)).to(type);
 }
@@ -132,7 +134,9 @@ const std::vector<Collective>& all_collectives() {
       {"allreduce_coalesced", true,
        [](Backend& backend, S s) {
          Tensors tensors = s.inputs();
-         return Started{{backend.allreduce_coalesced(tensors, reducing<c10d::AllreduceCoalescedOptions>(s))}, tensors};
+         return Started{
+             {backend.allreduce_coalesced(tensors, reducing<c10d::AllreduceCoalescedOptions>(s))},
+             tensors};
        },
        [](S s) { return for_all([&](int other) { return s.reduced(other + 1); }); }},
       {"reduce", true,
@@ -147,23 +151,26 @@ const std::vector<Collective>& all_collectives() {
        [](Backend& backend, S s) {
          Tensors outputs = {s.output()};
          Lists inputs = {s.inputs()};
-         return Started{{backend.reduce_scatter(outputs, inputs, reducing<c10d::ReduceScatterOptions>(s))}, outputs};
+         return Started{
+             {backend.reduce_scatter(outputs, inputs, reducing<c10d::ReduceScatterOptions>(s))},
+             outputs};
        },
        [](S s) { return Tensors{s.reduced(rank + 1)}; }},
       {"reduce_scatter_base", true,
        [](Backend& backend, S s) {
          at::Tensor output = s.output().reshape({-1}), input = joined(s.inputs());
-         return Started{{backend._reduce_scatter_base(output, input, reducing<c10d::ReduceScatterOptions>(s))},
-                        {output}};
+         return Started{
+             {backend._reduce_scatter_base(output, input, reducing<c10d::ReduceScatterOptions>(s))},
+             {output}};
        },
        [](S s) { return Tensors{s.reduced(rank + 1).reshape({-1})}; }},
       {"reduce_scatter_tensor_coalesced", true,
        [](Backend& backend, S s) {
          Tensors outputs = {s.output().reshape({-1}), s.output().reshape({-1})},
                  inputs = {joined(s.inputs()), joined(s.inputs())};
-         return Started{
-             {backend.reduce_scatter_tensor_coalesced(outputs, inputs, reducing<c10d::ReduceScatterOptions>(s))},
-             outputs};
+         return Started{{backend.reduce_scatter_tensor_coalesced(
+                            outputs, inputs, reducing<c10d::ReduceScatterOptions>(s))},
+                        outputs};
        },
        [](S s) { return Tensors(2, s.reduced(rank + 1).reshape({-1})); }},
       {"broadcast", false,
@@ -195,7 +202,8 @@ const std::vector<Collective>& all_collectives() {
        },
        [](S s) {
          Tensors all;
-         for (int other = 0; other < size; ++other) all.insert(all.end(), {s.values(other, 1), s.values(other, 2)});
+         for (int other = 0; other < size; ++other)
+           all.insert(all.end(), {s.values(other, 1), s.values(other, 2)});
          return all;
        }},
       {"allgather_into_tensor_coalesced", false,
@@ -221,7 +229,8 @@ const std::vector<Collective>& all_collectives() {
          Tensors outputs = {s.output()};
          Lists inputs;
          if (rank == s.root) inputs.push_back(s.inputs());
-         return Started{{backend.scatter(outputs, inputs, rooted<c10d::ScatterOptions>(s))}, outputs};
+         return Started{{backend.scatter(outputs, inputs, rooted<c10d::ScatterOptions>(s))},
+                        outputs};
        },
        [](S s) { return Tensors{s.values(s.root, rank + 1)}; }},
       {"alltoall", false,

@@ -1,5 +1,5 @@
-// The collectives of c10d as a table: how each is started on given values, and the result that is expected on this
-// rank.
+// The collectives of c10d as a table: how each is started on given values, and the result that is
+// expected on this rank.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 using Tensors = std::vector<at::Tensor>;
 
-// One case of the matrix. It determines the inputs of all ranks, so that each rank can compute those of the others.
+// One case of the matrix. It determines the inputs of all ranks, so that each rank can compute
+// those of the others.
 struct Setting {
   at::ScalarType type = at::kFloat;
   std::vector<std::int64_t> shape = {7};
@@ -20,7 +21,8 @@ struct Setting {
   int root = 0;
 
   std::string name() const;
-  // Small whole numbers that every type holds, so that sums are exact in any order; another tensor for each `number`.
+  // Small whole numbers that every type holds, so that sums are exact in any order; another tensor
+  // for each `number`.
   at::Tensor values(int of_rank, int number = 0) const;
   // The values of all ranks, reduced by ATen.
   at::Tensor reduced(int number = 0) const;

@@ -1,4 +1,5 @@
-// What the test programs of the MPI backend share: one line on stderr for each unmet expectation, and their number.
+// What the test programs of the MPI backend share: one line on stderr for each unmet expectation,
+// and their number.
 #pragma once
 
 #include <cstdio>
@@ -16,7 +17,9 @@ inline void expect(bool fact, const std::string& what) {
   if (!fact) fail(what);
 }
 
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 // The text of what `call` throws; empty where it does not.
 template <class Call>

@@ -1,6 +1,6 @@
-// Preloaded by MPI's profiling interface: an MPI that offers no more than the thread level of TEST_MPI_THREADS
-// (serialized, funneled, single), and that ends the process where it is used beyond that level. The library itself is
-// initialised at that level.
+// Preloaded by MPI's profiling interface: an MPI that offers no more than the thread level of
+// TEST_MPI_THREADS (serialized, funneled, single), and that ends the process where it is used
+// beyond that level. The library itself is initialised at that level.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -54,27 +54,36 @@ int MPI_Query_thread(int* provided) {
   return MPI_SUCCESS;
 }
 
-// CALL(NAME, PARAMETERS, ARGUMENTS): wraps the functions that the backend calls most, and checks the calling thread.
+// CALL(NAME, PARAMETERS, ARGUMENTS): wraps the functions that the backend calls most, and checks
+// the calling thread.
 #define CALL(name, parameters, arguments) \
   int MPI_##name parameters {             \
     enter("MPI_" #name);                  \
     return leave(PMPI_##name arguments);  \
   }
 
-CALL(Testsome, (int count, MPI_Request requests[], int* ended, int indices[], MPI_Status statuses[]),
+CALL(Testsome,
+     (int count, MPI_Request requests[], int* ended, int indices[], MPI_Status statuses[]),
      (count, requests, ended, indices, statuses))
 CALL(Ibarrier, (MPI_Comm comm, MPI_Request* request), (comm, request))
-CALL(Ibcast, (void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request* request),
+CALL(Ibcast,
+     (void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request* request),
      (buffer, count, type, root, comm, request))
 CALL(Iallreduce,
-     (const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request* request),
+     (const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+      MPI_Request* request),
      (in, out, count, type, op, comm, request))
-CALL(Isend, (const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request),
+CALL(Isend,
+     (const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+      MPI_Request* request),
      (buffer, count, type, to, tag, comm, request))
-CALL(Irecv, (void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request),
+CALL(Irecv,
+     (void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+      MPI_Request* request),
      (buffer, count, type, from, tag, comm, request))
 CALL(Comm_dup, (MPI_Comm comm, MPI_Comm* made), (comm, made))
-CALL(Comm_create_group, (MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made), (comm, group, tag, made))
+CALL(Comm_create_group, (MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made),
+     (comm, group, tag, made))
 CALL(Comm_free, (MPI_Comm * comm), (comm))
 CALL(Type_commit, (MPI_Datatype * type), (type))
 

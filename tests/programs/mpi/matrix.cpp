@@ -1,6 +1,6 @@
-// Compares each collective of the MPI backend with gloo and with the expected values, over operators, types, shapes and
-// memory layouts, on as many ranks as mpirun starts, many in progress at once. Prints one line for each failure; exit
-// code 1 after any.
+// Compares each collective of the MPI backend with gloo and with the expected values, over
+// operators, types, shapes and memory layouts, on as many ranks as mpirun starts, many in progress
+// at once. Prints one line for each failure; exit code 1 after any.
 // Usage: mpirun -n N mpi_matrix STORE_FILE
 #include <algorithm>
 #include <map>
@@ -33,13 +33,14 @@ at::Tensor comparable(const at::Tensor& tensor) {
 bool same(const Tensors& a, const Tensors& b) {
   if (a.size() != b.size()) return false;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (a[i].sizes() != b[i].sizes() || !at::equal(comparable(a[i]), comparable(b[i]))) return false;
+    if (a[i].sizes() != b[i].sizes() || !at::equal(comparable(a[i]), comparable(b[i])))
+      return false;
   }
   return true;
 }
 
-// On many ranks and few cores gloo is slow: above four ranks it is compared for each operator and each type, not each
-// pair of them.
+// On many ranks and few cores gloo is slow: above four ranks it is compared for each operator and
+// each type, not each pair of them.
 bool asks_gloo(const Setting& setting) {
   if (std::ranges::count(setting.shape, 0) > 0) return false;  // gloo does not support it
   return size <= 4 || setting.op == ReduceOp::SUM || setting.type == at::kLong;
@@ -103,17 +104,20 @@ bool exists(ReduceOp::RedOpType op, at::ScalarType type) {
 }
 
 void matrix(c10d::Backend& mpi, c10d::Backend& gloo, std::int64_t longest) {
-  constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf,         at::kBFloat16,
-                                       at::kByte,  at::kChar,   at::kShort,        at::kInt,
-                                       at::kLong,  at::kBool,   at::kComplexFloat, at::kComplexDouble};
-  constexpr ReduceOp::RedOpType kOps[] = {ReduceOp::SUM, ReduceOp::AVG,  ReduceOp::PRODUCT, ReduceOp::MIN,
-                                          ReduceOp::MAX, ReduceOp::BAND, ReduceOp::BOR,     ReduceOp::BXOR};
-  const std::vector<std::int64_t> kShapes[] = {{}, {1}, {7}, {3, 5}, {2, 3, 4}, {300}, {0}, {2, 0, 3}};
+  constexpr at::ScalarType kTypes[] = {
+      at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte,         at::kChar,
+      at::kShort, at::kInt,    at::kLong, at::kBool,     at::kComplexFloat, at::kComplexDouble};
+  constexpr ReduceOp::RedOpType kOps[] = {ReduceOp::SUM, ReduceOp::AVG, ReduceOp::PRODUCT,
+                                          ReduceOp::MIN, ReduceOp::MAX, ReduceOp::BAND,
+                                          ReduceOp::BOR, ReduceOp::BXOR};
+  const std::vector<std::int64_t> kShapes[] = {{},        {1},   {7}, {3, 5},
+                                               {2, 3, 4}, {300}, {0}, {2, 0, 3}};
   for (const Collective& collective : all_collectives()) {
     std::vector<Setting> settings;
     for (const at::ScalarType type : kTypes) {
       for (const auto op : kOps) {
-        if (collective.reduces && exists(op, type)) settings.push_back({type, {7}, false, op, size - 1});
+        if (collective.reduces && exists(op, type))
+          settings.push_back({type, {7}, false, op, size - 1});
       }
       settings.push_back({type, {3, 4}, true, ReduceOp::SUM, 0});
     }
@@ -130,16 +134,18 @@ void matrix(c10d::Backend& mpi, c10d::Backend& gloo, std::int64_t longest) {
 // The titles in a profile, and the values of all collectives' futures.
 void titles_and_futures(c10d::Backend& mpi) {
   static std::set<std::string> titles;
-  const auto handle = at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
-                                              titles.insert(function.name());
-                                              return std::unique_ptr<at::ObserverContext>();
-                                            }).scopes({at::RecordScope::USER_SCOPE}));
+  const auto handle =
+      at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
+                              titles.insert(function.name());
+                              return std::unique_ptr<at::ObserverContext>();
+                            }).scopes({at::RecordScope::USER_SCOPE}));
   for (const Collective& collective : all_collectives()) {
     const Setting setting;
     const std::string name = collective.name;
     const Started started = collective.start(mpi, setting);
     Tensors of_future;
-    const at::IValue value = (started.works[0]->getFuture()->wait(), started.works[0]->getFuture()->value());
+    const at::IValue value =
+        (started.works[0]->getFuture()->wait(), started.works[0]->getFuture()->value());
     if (value.isTensorList()) {
       of_future = value.toTensorVector();
     } else {
@@ -157,9 +163,10 @@ void titles_and_futures(c10d::Backend& mpi) {
   }
   mpi.barrier({})->wait();
   at::removeCallback(handle);
-  for (const char* title : {"mpi:all_reduce", "mpi:reduce", "mpi:reduce_scatter", "mpi:_reduce_scatter_base",
-                            "mpi:broadcast", "mpi:all_gather", "mpi:_all_gather_base", "mpi:gather", "mpi:scatter",
-                            "mpi:all_to_all", "mpi:send", "mpi:recv", "mpi:barrier"}) {
+  for (const char* title :
+       {"mpi:all_reduce", "mpi:reduce", "mpi:reduce_scatter", "mpi:_reduce_scatter_base",
+        "mpi:broadcast", "mpi:all_gather", "mpi:_all_gather_base", "mpi:gather", "mpi:scatter",
+        "mpi:all_to_all", "mpi:send", "mpi:recv", "mpi:barrier"}) {
     expect(titles.contains(title), std::string("no profiling title ") + title);
   }
 }
@@ -174,10 +181,12 @@ int main(int, char** arguments) {
   {
     auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(60));
     options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
-    // One: with two, libtorch 2.11 assigns the name of the last collective from both without a lock, and one of more
-    // than 15 characters, such as ALLREDUCE_COALESCED, is freed twice now and then.
+    // One: with two, libtorch 2.11 assigns the name of the last collective from both without a
+    // lock, and one of more than 15 characters, such as ALLREDUCE_COALESCED, is freed twice now and
+    // then.
     options->threads = 1;
-    c10d::ProcessGroupGloo gloo(c10::make_intrusive<c10d::FileStore>(arguments[1], size), rank, size, options);
+    c10d::ProcessGroupGloo gloo(c10::make_intrusive<c10d::FileStore>(arguments[1], size), rank,
+                                size, options);
     titles_and_futures(*world);
     matrix(*world, gloo, 70001);
     // The same in parts and blocks, as for counts that are too large for MPI's ints.
@@ -187,7 +196,7 @@ int main(int, char** arguments) {
     world->barrier({})->wait();
   }
   if (rank == 0)
-    std::printf("%d ranks: %d results, %d of them compared with gloo's, %d failures\n", size, by_formula, with_gloo,
-                failures);
+    std::printf("%d ranks: %d results, %d of them compared with gloo's, %d failures\n", size,
+                by_formula, with_gloo, failures);
   return failures > 0 ? 1 : 0;
 }

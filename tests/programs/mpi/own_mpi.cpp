@@ -1,5 +1,5 @@
-// A program that initialises and finalises MPI itself, at the thread level of its argument, and uses the backend
-// between. Usage: mpirun -n N mpi_own single|funneled|serialized|multiple
+// A program that initialises and finalises MPI itself, at the thread level of its argument, and
+// uses the backend between. Usage: mpirun -n N mpi_own single|funneled|serialized|multiple
 #include <map>
 
 #include <ATen/Parallel.h>
@@ -28,7 +28,8 @@ void take_turns(MpiBackend& backend) {
     backend.allreduce(tensors, {})->wait();
     int sum = 0;
     MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    expect(tensors[0].const_data_ptr<float>()[2] == static_cast<float>(sum), "the sum of the backend is that of MPI");
+    expect(tensors[0].const_data_ptr<float>()[2] == static_cast<float>(sum),
+           "the sum of the backend is that of MPI");
   }
 }
 
@@ -45,7 +46,8 @@ int main(int argc, char** argv) {
   const std::string error = error_of([&] { backend = MpiBackend::create(); });
   if (offered < MPI_THREAD_SERIALIZED) {
     expect(contains(error,
-                    "the program initialised MPI for one thread only: call MPI_Init_thread with MPI_THREAD_MULTIPLE"),
+                    "the program initialised MPI for one thread only: call MPI_Init_thread with "
+                    "MPI_THREAD_MULTIPLE"),
            "a thread level that is too low is rejected: " + error);
   } else {
     expect(error.empty(), "thread level " + std::string(argv[1]) + ": " + error);
@@ -55,8 +57,10 @@ int main(int argc, char** argv) {
   if (backend) {
     std::vector<at::Tensor> tensors = {at::full({1}, 1.0F)};
     const std::string late = error_of([&] { backend->allreduce(tensors, {})->wait(); });
-    expect(contains(late, "the program has finalised MPI"), "an operation after MPI_Finalize: " + late);
+    expect(contains(late, "the program has finalised MPI"),
+           "an operation after MPI_Finalize: " + late);
   }
-  if (rank == 0) std::printf("%s: MPI offered level %d, %s\n", argv[1], offered, backend ? "used" : "rejected");
+  if (rank == 0)
+    std::printf("%s: MPI offered level %d, %s\n", argv[1], offered, backend ? "used" : "rejected");
   return failures > 0 ? 1 : 0;
 }

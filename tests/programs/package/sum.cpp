@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include <ATen/ops/full.h>
+#include <torchbridge/backend.h>
 #include <torchbridge/process_group.h>
 
 int main(int, char** arguments) {

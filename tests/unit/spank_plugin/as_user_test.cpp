@@ -1,6 +1,7 @@
 #include "spank_plugin/as_user.h"
 
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,7 +19,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kLimit{3000};
 
-bool run(const std::function<bool()>& act) { return run_as_user({geteuid(), getegid()}, kLimit, act); }
+bool run(const std::function<bool()>& act) {
+  return run_as_user({geteuid(), getegid()}, kLimit, act);
+}
 
 TEST(RunAsUser, ReturnsTheResult) {
   EXPECT_TRUE(run([] { return true; }));
@@ -27,10 +30,23 @@ TEST(RunAsUser, ReturnsTheResult) {
   EXPECT_FALSE(run([]() -> bool { abort(); }));
 }
 
+// As in a process that ignores SIGCHLD: the kernel then keeps no status.
+TEST(RunAsUser, TakesNoChildThatItCannotWaitForAsASuccess) {
+  const auto before = signal(SIGCHLD, SIG_IGN);
+  EXPECT_FALSE(run([] { return false; }));
+  signal(SIGCHLD, before);
+}
+
 TEST(RunAsUser, HasTheUsersRights) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
-  EXPECT_TRUE(
-      run_as_user({65534, 65533}, kLimit, [] { return geteuid() == 65534 && getegid() == 65533 && setuid(0) != 0; }));
+  EXPECT_TRUE(run_as_user({65534, 65533}, kLimit, [] {
+    return geteuid() == 65534 && getegid() == 65533 && setuid(0) != 0;
+  }));
+}
+
+// Slurmstepd's memory: neither for the user's debugger nor in a core file.
+TEST(RunAsUser, CannotBeTracedOrDumped) {
+  EXPECT_TRUE(run([] { return prctl(PR_GET_DUMPABLE) == 0; }));
 }
 
 // The user may stop the child, which has the user's rights.
@@ -47,7 +63,8 @@ class FrozenGroup {
   ~FrozenGroup() {
     if (!exists_) return;
     write("freezer.state", "THAWED");
-    while (rmdir(path_.c_str()) != 0 && errno == EBUSY) poll(nullptr, 0, 5);  // until the process is gone
+    while (rmdir(path_.c_str()) != 0 && errno == EBUSY)
+      poll(nullptr, 0, 5);  // until the process is gone
   }
   bool exists() const { return exists_; }
   // Returns only after the group is thawed.

@@ -1,12 +1,14 @@
 #include "spank_plugin/failure_listener.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <ctime>
 #include <future>
 
 #include <gtest/gtest.h>
@@ -17,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
-using Kind = Report::Kind;
+using Kind = StepReport::Kind;
 
 const std::chrono::system_clock::time_point kNow{seconds(1'700'000'000)};
 
@@ -33,6 +35,7 @@ class FailureListenerTest : public ::testing::Test {
     listener_->start({.log = [this](const std::string& text) { logged_ += text + ";"; },
                       .end_step = [this] { ++ended_; },
                       .on_failure = on_failure,
+                      .while_saving = while_saving_,
                       .is_ending = [this, is_ending] { return ++asked_, is_ending; }});
   }
 
@@ -51,12 +54,14 @@ class FailureListenerTest : public ::testing::Test {
 
   std::unique_ptr<FailureListener> listener_;
   FailureListenerAddress address_;
+  milliseconds while_saving_ = std::chrono::hours(1);
   std::string logged_;  // written by the threads that stop() joins
   std::atomic<int> ended_ = 0, asked_ = 0;
 };
 
 void send_text(const Socket& socket, const std::string& text) {
-  ASSERT_EQ(send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  ASSERT_EQ(send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(text.size()));
 }
 
 // The time until srun closes the connection, without an answer.
@@ -70,7 +75,8 @@ milliseconds time_until_closed(const Socket& socket) {
 TEST_F(FailureListenerTest, ReturnsTheEarliestEnd) {
   start();
   ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
-  ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow - std::chrono::microseconds(1), "rank 3\nreason"}));
+  ASSERT_TRUE(send_report(
+      address_, {Kind::kTaskEnded, kNow - std::chrono::microseconds(1), "rank 3\nreason"}));
   ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow + milliseconds(1), "rank 1"}));
   EXPECT_EQ(listener_->stop(), "rank 3\nreason");
   EXPECT_EQ(ended_, 0);
@@ -100,7 +106,8 @@ TEST_F(FailureListenerTest, EndsTheStepOnceForTheFirstReason) {
 
 TEST_F(FailureListenerTest, AcceptsReportsWhileTheControllerIsSlow) {
   std::promise<void> answer;
-  listener_->start({.log = [](const std::string&) {}, .end_step = [&] { answer.get_future().wait(); }});
+  listener_->start(
+      {.log = [](const std::string&) {}, .end_step = [&] { answer.get_future().wait(); }});
   EXPECT_TRUE(send_report(address_, {Kind::kStepMustEnd, kNow, "first"}));
   EXPECT_TRUE(send_report(address_, {Kind::kStepMustEnd, kNow, "second"}));
   answer.set_value();
@@ -147,7 +154,8 @@ TEST_F(FailureListenerTest, KeepsTheStepWhereATaskMayHaveBeenAskedToEnd) {
     std::vector<Socket> reports;  // both are there when it starts, so that the second is not late
     for (std::size_t i = 0; i < kinds.size(); ++i) {
       reports.push_back(connection());
-      send_text(reports.back(), address_.token + kinds[i] + std::to_string(i) + "\nreport " + std::to_string(i));
+      send_text(reports.back(),
+                address_.token + kinds[i] + std::to_string(i) + "\nreport " + std::to_string(i));
       shutdown(reports.back().descriptor(), SHUT_WR);
     }
     start(kSoon);
@@ -166,6 +174,44 @@ TEST_F(FailureListenerTest, KeepsTheStepWhereATaskAsksForARequeue) {
   EXPECT_EQ(ended_, 0);
 }
 
+TEST_F(FailureListenerTest, EndsAStepWhoseTaskHangs) {
+  start(std::chrono::minutes(5));  // that it has been stopped for already
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskHangs, kNow, "rank 4"}));
+  EXPECT_TRUE(reaches(ended_, 1));
+  EXPECT_FALSE(listener_->stop());
+  EXPECT_TRUE(logged_.starts_with("rank 4;the step still runs 300 s later")) << logged_;
+  EXPECT_TRUE(listener_->has_reports());
+}
+
+// on_failure=wait, and options of Slurm.
+TEST_F(FailureListenerTest, KeepsAStepWhoseTaskHangs) {
+  start();
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskHangs, kNow, "rank 4"}));
+  EXPECT_FALSE(listener_->stop());
+  EXPECT_EQ(ended_, 0);
+  EXPECT_EQ(logged_, "");
+  EXPECT_FALSE(listener_->has_reports());
+}
+
+TEST_F(FailureListenerTest, EndsAStepWhoseTasksSaveForTooLong) {
+  while_saving_ = milliseconds(600);
+  for (const auto kind : {Kind::kTaskStopped, Kind::kTaskEnded}) {
+    listener_ = FailureListener::open();
+    ASSERT_TRUE(listener_);
+    address_ = {"127.0.0.1", listener_->port(), listener_->token()};
+    const auto begin = Clock::now();
+    start(milliseconds(1));
+    ASSERT_TRUE(send_report(address_, {kind, kNow + seconds(1), "rank 1"}));
+    ASSERT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow, "rank 2"}));
+    EXPECT_TRUE(reaches(ended_, 1));
+    EXPECT_GE(Clock::now() - begin, while_saving_);
+    EXPECT_EQ(listener_->stop(), std::nullopt) << "it is printed already";
+    EXPECT_TRUE(logged_.starts_with("rank 2;the step still runs ")) << logged_;
+    logged_.clear();
+    ended_ = 0;
+  }
+}
+
 TEST_F(FailureListenerTest, KeepsTheStepWithoutATimeLimit) {
   start();
   ASSERT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow, "rank 2"}));
@@ -182,19 +228,47 @@ TEST_F(FailureListenerTest, AcceptsReportsBeingSentWhenItStops) {
   EXPECT_EQ(listener_->stop(), "rank 2");
 }
 
+TEST_F(FailureListenerTest, RejectsATimeThatNoClockHolds) {
+  start();
+  const auto report = connection();
+  send_text(report, address_.token + "t9223372036854775807\nrank 2");
+  shutdown(report.descriptor(), SHUT_WR);
+  time_until_closed(report);
+  EXPECT_EQ(listener_->stop(), std::nullopt);
+}
+
+// A stranger's connection waits, and there is no descriptor for it.
+TEST_F(FailureListenerTest, WaitsForDescriptorsWithoutALoop) {
+  const auto stranger = connection();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = Socket(dup(0)).descriptor();
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  start();
+  const auto cpu_time = std::clock();
+  poll(nullptr, 0, 1000);  // what must not happen has no fact to wait for
+  EXPECT_LT(std::clock() - cpu_time, CLOCKS_PER_SEC / 4);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
+  EXPECT_EQ(listener_->stop(), "rank 2");
+}
+
 TEST_F(FailureListenerTest, RejectsAWrongToken) {
   start();
   FailureListenerAddress wrong = address_;
   wrong.token.back() = wrong.token.back() == '0' ? '1' : '0';
   EXPECT_FALSE(send_report(wrong, {Kind::kStepMustEnd, kNow, "a lie"}));
-  EXPECT_FALSE(send_report({address_.host, address_.port, ""}, {Kind::kStepMustEnd, kNow, "a lie"}));
+  EXPECT_FALSE(
+      send_report({address_.host, address_.port, ""}, {Kind::kStepMustEnd, kNow, "a lie"}));
   EXPECT_FALSE(send_report({}, {Kind::kStepMustEnd, kNow, "nowhere"}));
   ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "the truth"}));
   EXPECT_EQ(listener_->stop(), "the truth");
   EXPECT_EQ(logged_, "");
 }
 
-// A wrong token ends the connection as soon as it is complete. Before that no answer shows how much of it was right.
+// A wrong token ends the connection as soon as it is complete. Before that no answer shows how much
+// of it was right.
 TEST_F(FailureListenerTest, AnswersNothingToAPartOfTheToken) {
   start();
   const auto right = connection(), wrong = connection();
@@ -248,17 +322,19 @@ TEST_F(FailureListenerTest, AcceptsAReportAmongManySilentConnections) {
 
 TEST_F(FailureListenerTest, TruncatesALongText) {
   start();
-  ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, std::string(2 * Report::kMaxText, 'x')}));
+  ASSERT_TRUE(
+      send_report(address_, {Kind::kTaskEnded, kNow, std::string(2 * StepReport::kMaxText, 'x')}));
   const auto endless = connection();
   send_text(endless, address_.token + "t1\n");
   const std::string much(1 << 20, 'x');
   std::thread sender([&] {
-    for (int i = 0; i < 64 && send(endless.descriptor(), much.data(), much.size(), MSG_NOSIGNAL) > 0; ++i) {
+    for (int i = 0;
+         i < 64 && send(endless.descriptor(), much.data(), much.size(), MSG_NOSIGNAL) > 0; ++i) {
     }
   });
   EXPECT_LT(time_until_closed(endless), milliseconds(900));
   sender.join();
-  EXPECT_EQ(listener_->stop(), std::string(Report::kMaxText, 'x'));
+  EXPECT_EQ(listener_->stop(), std::string(StepReport::kMaxText, 'x'));
 }
 
 TEST_F(FailureListenerTest, RejectsReportsAfterStop) {
@@ -276,7 +352,8 @@ TEST_F(FailureListenerTest, AnUnansweredReportIsAnErrorWithinThreeSeconds) {
   EXPECT_LT(Clock::now() - start_of_report, milliseconds(3000));
 }
 
-// srun handles signals in a thread of its own; one delivered to the listener's thread would end the process here.
+// srun handles signals in a thread of its own; one delivered to the listener's thread would end the
+// process here.
 TEST_F(FailureListenerTest, LeavesSignalsToOtherThreads) {
   start();
   ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 1"}));  // the thread has started

@@ -46,7 +46,10 @@ TEST(SharedTaskTable, HasOneRecordForEachTask) {
   EXPECT_FALSE(SharedTaskTable().record_of(0));
   const SharedTaskTable table(2);
   EXPECT_FALSE(table.record_of(1));
-  EXPECT_EQ(ending_of_child([&] { table.write_record(1, {7, kStart, 3, "a.json", true}); }), exited(0));
+  EXPECT_EQ(ending_of_child([&] {
+              table.write_record(1, {7, 1, kStart, 3, "a.json", true});
+            }),
+            exited(0));
   const auto record = table.record_of(1);
   ASSERT_TRUE(record);
   EXPECT_EQ(record->rank, 7);
@@ -66,10 +69,11 @@ TEST(SharedTaskTable, LeavesOutALongNameOfTheErrorFile) {
 
 // What no task of the plugin writes.
 TEST(SharedTaskTable, RejectsARecordThatLeadsElsewhere) {
-  const TaskRecord kWrong[] = {{.rank = -1, .start = kStart},
-                               {.rank = 1, .start = kStart, .error_file = "../other"},
-                               {.rank = 1, .start = kStart, .error_file = ".."},
-                               {.rank = 1, .start = std::chrono::system_clock::time_point(std::chrono::hours(-1))}};
+  const TaskRecord kWrong[] = {
+      {.rank = -1, .start = kStart},
+      {.rank = 1, .start = kStart, .error_file = "../other"},
+      {.rank = 1, .start = kStart, .error_file = ".."},
+      {.rank = 1, .start = std::chrono::system_clock::time_point(std::chrono::hours(-1))}};
   for (const auto& record : kWrong) {
     const SharedTaskTable table(1);
     table.write_record(0, record);
@@ -94,27 +98,30 @@ TEST(SharedTaskTable, KeepsTheLastAnswerOfEachKind) {
 TEST(SharedTaskTable, KeepsAnErrorAndAnEmptyAnswer) {
   const SharedTaskTable failed(1), empty(1), none;
   failed.set_answer(SharedTaskTable::kRecord, Error{std::string(2 * kMaxStepRecord, 'x')});
-  EXPECT_EQ(failed.answer(SharedTaskTable::kRecord)->error().message, std::string(kMaxStepRecord, 'x'));
+  EXPECT_EQ(failed.answer(SharedTaskTable::kRecord)->error().message,
+            std::string(kMaxStepRecord, 'x'));
   empty.set_answer(SharedTaskTable::kRecord, std::string());
   EXPECT_EQ(**empty.answer(SharedTaskTable::kRecord), "");
   none.set_answer(SharedTaskTable::kRecord, kRecord);
   EXPECT_FALSE(none.answer(SharedTaskTable::kRecord));
 }
 
-// What this process shares with its children: Linux shows it as a deleted /dev/zero. From the start of each to its end.
+// What this process shares with its children: Linux shows it as a deleted /dev/zero. From the start
+// of each to its end.
 std::map<std::uintptr_t, std::uintptr_t> shared_memory() {
   std::ifstream maps("/proc/self/maps");
   std::map<std::uintptr_t, std::uintptr_t> found;
   for (std::string line; std::getline(maps, line);) {
     std::uintptr_t begin = 0, end = 0;
     const bool is_shared = line.find("/dev/zero (deleted)") != line.npos;
-    if (is_shared && std::sscanf(line.c_str(), "%zx-%zx", &begin, &end) == 2) found.emplace(begin, end);
+    if (is_shared && std::sscanf(line.c_str(), "%zx-%zx", &begin, &end) == 2)
+      found.emplace(begin, end);
   }
   return found;
 }
 
-// Fills the memory again and again, as a process of the user's can: with noise, with set flags and texts that do not
-// end, and with small numbers.
+// Fills the memory again and again, as a process of the user's can: with noise, with set flags and
+// texts that do not end, and with small numbers.
 [[noreturn]] void write_without_end(std::uintptr_t begin, std::uintptr_t end) {
   std::mt19937_64 random(38);
   auto* const first = reinterpret_cast<std::uint64_t*>(begin);

@@ -19,16 +19,20 @@ AskComponent controller(std::map<Key, StepComponent> lists) {
 
 constexpr auto kWhole = std::nullopt;
 const EnvMap kOrdinary = {{"SLURM_DISTRIBUTION", "arbitrary"}};
-const EnvMap kThreeJobs = {
-    {"SLURM_JOB_ID_HET_GROUP_0", "7"}, {"SLURM_JOB_ID_HET_GROUP_1", "8"}, {"SLURM_JOB_ID_HET_GROUP_2", "9"}};
-const EnvMap kTwoJobsOfSrun = {{"SLURM_JOB_ID_PACK_GROUP_0", "7"}, {"SLURM_JOB_ID_PACK_GROUP_1", "8"}};
+const EnvMap kThreeJobs = {{"SLURM_JOB_ID_HET_GROUP_0", "7"},
+                           {"SLURM_JOB_ID_HET_GROUP_1", "8"},
+                           {"SLURM_JOB_ID_HET_GROUP_2", "9"}};
+const EnvMap kTwoJobsOfSrun = {{"SLURM_JOB_ID_PACK_GROUP_0", "7"},
+                               {"SLURM_JOB_ID_PACK_GROUP_1", "8"}};
 
-TEST(EnvironmentHasPlacement, UnlessArbitraryOrOfSeveralComponents) {
+TEST(EnvironmentHasPlacement, IsFalseForArbitraryDistributionAndSeveralComponents) {
   const StepShape whole{.job_id = 7, .world_size = 3, .component_tasks = 3},
       part{.job_id = 7, .world_size = 3, .component_tasks = 2};
   for (const char* distribution : {"block", "cyclic:cyclic", "plane", ""}) {
-    EXPECT_TRUE(environment_has_placement({{"SLURM_DISTRIBUTION", distribution}}, whole)) << distribution;
-    EXPECT_FALSE(environment_has_placement({{"SLURM_DISTRIBUTION", distribution}}, part)) << distribution;
+    EXPECT_TRUE(environment_has_placement({{"SLURM_DISTRIBUTION", distribution}}, whole))
+        << distribution;
+    EXPECT_FALSE(environment_has_placement({{"SLURM_DISTRIBUTION", distribution}}, part))
+        << distribution;
   }
   EXPECT_TRUE(environment_has_placement({}, whole));
   EXPECT_FALSE(environment_has_placement({{"SLURM_DISTRIBUTION", "arbitrary"}}, whole));
@@ -45,13 +49,18 @@ TEST(ComponentsOfStep, AreTheListsOfTheController) {
     std::vector<StepComponent> components;
   } kCases[] = {
       {"placed one by one", kOrdinary, {7, 3, 3}, {{{7, kWhole}, kThree}}, {kThree}},
-      // 22.05 also returns a list of the whole step: the nodes of all, and each component's ranks counted from 0.
+      // 22.05 also returns a list of the whole step: the nodes of all, and each component's ranks
+      // counted from 0.
       {"components of an ordinary job",
        kOrdinary,
        {7, 4, 3},
        {{{7, kWhole}, {"n[0-2]", {0, 1, 1, 2}}}, {{7, 0}, kOne}, {{7, 1}, kThree}},
        {kOne, kThree}},
-      {"a heterogeneous job", kTwoJobsOfSrun, {8, 4, 1}, {{{7, kWhole}, kThree}, {{8, kWhole}, kOne}}, {kThree, kOne}},
+      {"a heterogeneous job",
+       kTwoJobsOfSrun,
+       {8, 4, 1},
+       {{{7, kWhole}, kThree}, {{8, kWhole}, kOne}},
+       {kThree, kOne}},
       {"a step that leaves a component out",
        kThreeJobs,
        {9, 3, 2},
@@ -73,14 +82,16 @@ TEST(ComponentsOfStep, AreTheListsOfTheController) {
 }
 
 TEST(ComponentsOfStep, AnErrorNamesTheReason) {
-  const auto unreachable = [](std::uint32_t, std::optional<std::uint32_t>) -> Result<StepComponent> {
+  const auto unreachable = [](std::uint32_t,
+                              std::optional<std::uint32_t>) -> Result<StepComponent> {
     return Error{"Connection refused"};
   };
   const auto failed = components_of_step(kOrdinary, {7, 3, 3}, unreachable);
   ASSERT_FALSE(failed);
   EXPECT_NE(failed.error().message.find("Connection refused: give ranks=block"), std::string::npos)
       << failed.error().message;
-  EXPECT_FALSE(components_of_step(kOrdinary, {7, 3, 3}, controller({{{7, kWhole}, {"n0", {0, 0, 0, 0}}}})));
+  EXPECT_FALSE(
+      components_of_step(kOrdinary, {7, 3, 3}, controller({{{7, kWhole}, {"n0", {0, 0, 0, 0}}}})));
 }
 
 }  // namespace

@@ -9,12 +9,13 @@ EnvMap exported(const char* list) { return {{"TORCHBRIDGE_OPTIONS", list}}; }
 
 TEST(MergedOptions, SiteDefaultsAloneRequestNothing) {
   EXPECT_FALSE(merged_options({.site = "ranks=block", .command_line = {}}, {})->has_value());
-  EXPECT_FALSE(merged_options({.site = "ranks=block", .command_line = {}}, exported(""))->has_value());
+  EXPECT_FALSE(
+      merged_options({.site = "ranks=block", .command_line = {}}, exported(""))->has_value());
 }
 
 TEST(MergedOptions, CommandLineWinsOverVariableOverSite) {
-  const auto merged =
-      merged_options({.site = "ranks=block,port=1,omp=1", .command_line = "port=3"}, exported("port=2,omp=2"));
+  const auto merged = merged_options({.site = "ranks=block,port=1,omp=1", .command_line = "port=3"},
+                                     exported("port=2,omp=2"));
   ASSERT_TRUE(merged && *merged);
   const LaunchOptions& options = (*merged)->options;
   EXPECT_EQ(options.ranks, RankRule::kBlock);
@@ -31,9 +32,11 @@ TEST(MergedOptions, AnEmptyListOnTheCommandLineRequestsThePlugin) {
 }
 
 TEST(MergedOptions, AnErrorNamesTheSource) {
-  const OptionLists site{.site = "nonsense", .command_line = {}}, line{.site = "", .command_line = "nonsense"};
+  const OptionLists site{.site = "nonsense", .command_line = {}},
+      line{.site = "", .command_line = "nonsense"};
   EXPECT_TRUE(merged_options(site, {}));  // not requested: no error for this user
-  EXPECT_EQ(merged_options(site, exported("verbose")).error().message.substr(0, 31), "plugstack.conf: unknown option ");
+  EXPECT_EQ(merged_options(site, exported("verbose")).error().message.substr(0, 31),
+            "plugstack.conf: unknown option ");
   EXPECT_EQ(merged_options({}, exported("nonsense")).error().message.substr(0, 36),
             "TORCHBRIDGE_OPTIONS: unknown option ");
   EXPECT_EQ(merged_options(line, {}).error().message.substr(0, 28), "--torch-env: unknown option ");
@@ -44,7 +47,7 @@ TEST(RequestedOptions, AreThoseOfTheRequest) {
   const OptionLists node{.site = "omp=5", .command_line = {}};
   EnvMap environment = exported("ranks=block");
   EXPECT_EQ((*requested_options(node, environment))->omp.number, 5);
-  environment.set("SLURM_TORCH_ENV", "3 0 - omp=7");
+  environment.set("SLURM_TORCH_ENV", "5 0 - - omp=7");
   const auto options = requested_options(node, environment);
   ASSERT_TRUE(options && *options);
   EXPECT_EQ((*options)->omp.number, 7);

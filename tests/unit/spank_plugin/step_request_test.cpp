@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <set>
 
 #include <gtest/gtest.h>
+
+#include "bridge/net/random_token.h"
 
 namespace torchbridge {
 namespace {
@@ -38,11 +41,36 @@ TEST_F(StepRequestTest, PassesListAndListener) {
   const auto request = StepRequest::from(environment);
   ASSERT_TRUE(request);
   EXPECT_EQ(request->list, "ranks=block,addr=n 1");
+  EXPECT_EQ(request->token, listener->token());
   EXPECT_EQ(listener_in(environment).port, 0);
   environment.set("SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1");
   EXPECT_EQ(listener_in(environment).host, "10.0.0.1");
   EXPECT_EQ(listener_in(environment).port, listener->port());
   EXPECT_EQ(listener_in(environment).token, listener->token());
+}
+
+// Reports send the listener's token in clear: who reads one must not learn the other.
+TEST_F(StepRequestTest, PassesASecretThatTheListenersTokenDoesNotTell) {
+  const auto listener = FailureListener::open();
+  ASSERT_TRUE(listener);
+  std::set<std::string> secrets;
+  for (int i = 0; i < 2; ++i) {
+    set_step_request(kNoOptions, listener.get());
+    const auto request = StepRequest::from(EnvMap::from(environ));
+    ASSERT_TRUE(request);
+    EXPECT_EQ(request->secret.size(), kTokenSize);
+    EXPECT_NE(request->secret, listener->token());
+    secrets.insert(request->secret);
+  }
+  EXPECT_EQ(secrets.size(), 2u) << "it is drawn, not made from the token";
+}
+
+TEST_F(StepRequestTest, HasNoSecretWhereThatIsNoToken) {
+  for (const char* value : {"5 0 - - list", "5 0 -  list", "5 0 - short list", "5 0 -"}) {
+    const auto request = StepRequest::from({{"SLURM_TORCH_ENV", value}});
+    ASSERT_TRUE(request);
+    EXPECT_EQ(request->secret, "") << value;
+  }
 }
 
 TEST_F(StepRequestTest, HasNoPortWithoutAListener) {
@@ -75,15 +103,17 @@ TEST_F(StepRequestTest, PluginVariablesAreTheRequestAndTheMarks) {
   given.set("SLURM_TORCH_ENV", getenv("SLURM_TORCH_ENV"));
   const EnvMap rest = without_plugin_variables(given);
   EXPECT_EQ(static_cast<std::size_t>(std::distance(rest.begin(), rest.end())), count);
-  for (const char* name : {"GROUP_RANK", "SLURM_TORCH_ENV_STEP", "OTHER"}) EXPECT_TRUE(rest.has(name)) << name;
+  for (const char* name : {"GROUP_RANK", "SLURM_TORCH_ENV_STEP", "OTHER"})
+    EXPECT_TRUE(rest.has(name)) << name;
   EXPECT_EQ(without_plugin_variables({{"RANK", "3"}}).get("RANK"), "3");
 }
 
 // The error can be reported: requests of all versions contain the listener.
 TEST_F(StepRequestTest, AnotherVersionIsAnError) {
-  for (const char* version : {"2", "4", "", "-2", "99999999999999999999", "%n%s"}) {
-    const EnvMap environment = {{"SLURM_TORCH_ENV", std::string(version) + " 20001 " + kToken + " new=unknown"},
-                                {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}};
+  for (const char* version : {"4", "99", "", "-2", "99999999999999999999", "%n%s"}) {
+    const EnvMap environment = {
+        {"SLURM_TORCH_ENV", std::string(version) + " 20001 " + kToken + " new=unknown"},
+        {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}};
     const auto options = requested_options({}, environment);
     ASSERT_FALSE(options) << version;
     EXPECT_NE(options.error().message.find(" and '" + std::string(version) +
@@ -97,7 +127,9 @@ TEST_F(StepRequestTest, AnotherVersionIsAnError) {
 
 TEST_F(StepRequestTest, AMalformedRequestHasNoListener) {
   for (const char* value : {"2", "2 ", "2 x", "2 70000 aaaa", "2 -1 aaaa", "2  "}) {
-    EXPECT_EQ(listener_in({{"SLURM_TORCH_ENV", value}, {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}}).port, 0) << value;
+    EXPECT_EQ(
+        listener_in({{"SLURM_TORCH_ENV", value}, {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}}).port, 0)
+        << value;
   }
 }
 

@@ -1,11 +1,13 @@
 #include "spank_plugin/task_report.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -48,7 +50,9 @@ TEST_F(TaskReport, GoesToSrunsListener) {
   ASSERT_TRUE(listener);
   listener->start({});
   write_in_child();
-  EXPECT_EQ(report_failure(table_, record(), {"127.0.0.1", listener->port(), listener->token()}, kExitCode3, {}), "");
+  EXPECT_EQ(report_failure(table_, record(), {"127.0.0.1", listener->port(), listener->token()},
+                           kExitCode3, {}),
+            "");
   EXPECT_TRUE(listener->stop().value_or("").starts_with("first to fail: rank 5 on "));
 }
 
@@ -60,8 +64,32 @@ TEST_F(TaskReport, IsReturnedWhereTheListenerIsGone) {
     gone = {"127.0.0.1", listener->port(), listener->token()};
   }
   write_in_child();
-  EXPECT_TRUE(
-      report_failure(table_, record(), gone, kExitCode3, {}).starts_with("first to fail on this node: rank 5 on "));
+  EXPECT_TRUE(report_failure(table_, record(), gone, kExitCode3, {})
+                  .starts_with("first to fail on this node: rank 5 on "));
+}
+
+// srun may have closed the first connection for want of room.
+TEST_F(TaskReport, IsSentAgain) {
+  const std::string token(32, 'a');
+  auto listening = listen_on({"127.0.0.1", 0});
+  ASSERT_TRUE(listening);
+  std::string received;
+  std::thread srun([&] {
+    const auto accepted = [&] { return Socket(accept(listening->descriptor(), nullptr, nullptr)); };
+    accepted();
+    const Socket second = accepted();
+    char bytes[4096];
+    for (ssize_t size; (size = recv(second.descriptor(), bytes, sizeof bytes, 0)) > 0;)
+      received.append(bytes, static_cast<std::size_t>(size));
+    send(second.descriptor(), "+", 1, MSG_NOSIGNAL);
+  });
+  write_in_child();
+  EXPECT_EQ(report_failure(table_, record(), {"127.0.0.1", *bound_port(*listening), token},
+                           kExitCode3, {}),
+            "");
+  shutdown(listening->descriptor(), SHUT_RDWR);
+  srun.join();
+  EXPECT_TRUE(received.starts_with(token + "f")) << received;
 }
 
 TEST_F(TaskReport, IsNotReturnedWhereSlurmMayHaveEndedTheTask) {
@@ -69,9 +97,13 @@ TEST_F(TaskReport, IsNotReturnedWhereSlurmMayHaveEndedTheTask) {
   const struct {
     int wait_status;
     bool failed;
-  } kCases[] = {
-      {SIGTERM, false}, {SIGKILL, false}, {(128 + SIGTERM) << 8, false}, {(128 + SIGKILL) << 8, false}, {SIGSEGV, true},
-      {SIGABRT, true},  {1 << 8, true}};
+  } kCases[] = {{SIGTERM, false},
+                {SIGKILL, false},
+                {(128 + SIGTERM) << 8, false},
+                {(128 + SIGKILL) << 8, false},
+                {SIGSEGV, true},
+                {SIGABRT, true},
+                {1 << 8, true}};
   for (const auto& test : kCases) {
     const std::string text = report_failure(table_, record(), {}, test.wait_status, {});
     EXPECT_EQ(text.empty(), !test.failed) << test.wait_status;
@@ -89,6 +121,7 @@ TEST_F(TaskReport, TellsSrunWhetherTheStepIsToRunOn) {
     int wait_status;
     std::vector<std::string> program;
     bool runs_on;
+    bool has_just_started = false;
   } kCases[] = {{kExitCode3, {"python", "train.py"}, false},
                 {SIGSEGV, {}, false},
                 {SIGKILL, {}, false},
@@ -101,7 +134,10 @@ TEST_F(TaskReport, TellsSrunWhetherTheStepIsToRunOn) {
                 {(128 + SIGINT) << 8, {}, true},
                 {kExitCode3, {"torchrun", "train.py"}, true},
                 {SIGKILL, {"torchbridge", "run", "x"}, true},
-                {kExitCode3, {"torchbridge", "exec", "x"}, false}};
+                {kExitCode3, {"torchbridge", "exec", "x"}, false},
+                {SIGTERM, {}, false, true},
+                {(128 + SIGUSR1) << 8, {}, false, true},
+                {SIGTERM, {"torchrun", "train.py"}, true, true}};
   for (const auto& test : kCases) {
     const auto listener = FailureListener::open();
     ASSERT_TRUE(listener);
@@ -112,7 +148,9 @@ TEST_F(TaskReport, TellsSrunWhetherTheStepIsToRunOn) {
                      .on_failure = std::chrono::milliseconds(0),
                      .is_ending = [] { return false; }});
     const FailureListenerAddress address{"127.0.0.1", listener->port(), listener->token()};
-    EXPECT_EQ(report_failure(table_, record(), address, test.wait_status, test.program), "");
+    TaskRecord started = record();
+    if (!test.has_just_started) started.start -= kStarting;
+    EXPECT_EQ(report_failure(table_, started, address, test.wait_status, test.program), "");
     if (!test.runs_on) decided.get_future().wait_for(std::chrono::seconds(5));
     listener->stop();
     EXPECT_EQ(has_ended, !test.runs_on) << test.wait_status;

@@ -1,26 +1,15 @@
 // Which GPU a rank uses.
 #pragma once
 
-#include <compare>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include <torchbridge/group_options.h>
 
 #include "bridge/base/result.h"
 #include "bridge/core/layout.h"
 
 namespace torchbridge::train {
-
-// NVIDIA's compute capability: 9.0 of an H100.
-struct Capability {
-  int major = 0, minor = 0;
-  auto operator<=>(const Capability&) const = default;
-};
-
-struct CudaGpu {
-  std::string name;                      // "NVIDIA H100 80GB HBM3"
-  std::optional<Capability> capability;  // empty where the driver does not give it
-};
 
 // The GPUs that the NVIDIA driver shows to this process.
 struct CudaDevices {
@@ -28,14 +17,17 @@ struct CudaDevices {
   std::string detail;         // for messages: CUDA_VISIBLE_DEVICES, and why there is no GPU
 };
 
-// Asks the driver (libcuda.so.1) without making a context; takes microseconds on a machine without a GPU.
+// Asks the driver (libcuda.so.1) without making a context; takes microseconds on a machine without
+// a GPU.
 CudaDevices cuda_devices();
 
-// "2 GPUs are visible (NVIDIA H100, CUDA_VISIBLE_DEVICES='0,1')", "no GPU is visible (no NVIDIA driver: ...)".
+// "2 GPUs are visible (NVIDIA H100, CUDA_VISIBLE_DEVICES='0,1')", "no GPU is visible (no NVIDIA
+// driver: ...)".
 std::string text_of(const CudaDevices& devices);
 
-// The only visible GPU, whatever LOCAL_RANK is, because the scheduler has then given each task its own; else the GPU of
-// index LOCAL_RANK. The error, where there is none of that index, names the visible GPUs.
+// The only visible GPU, whatever LOCAL_RANK is, because the scheduler has then given each task its
+// own; else the GPU of index LOCAL_RANK. The error, where there is none of that index, names the
+// visible GPUs.
 Result<int> gpu_of(const Layout& layout, const CudaDevices& devices);
 
 // The GPU of an index that the program gives.

@@ -1,4 +1,5 @@
-// Which backend serves the tensors of which device: parses the argument `backend` of init_process_group.
+// Which backend serves the tensors of which device: parses the argument `backend` of
+// init_process_group.
 #pragma once
 
 #include <string>
@@ -16,8 +17,9 @@ struct DeviceBackend {
   bool operator==(const DeviceBackend&) const = default;
 };
 
-// "gloo", or "cpu:gloo,cuda:nccl". Empty: the backend for `device`, and gloo for the CPU, over which ranks exchange
-// numbers and texts. Upper case is read as lower case, as in Python. The error shows the text.
+// "gloo", or "cpu:gloo,cuda:nccl". Empty: the backend for `device`, and gloo for the CPU, over
+// which ranks exchange numbers and texts. Upper case is read as lower case, as in Python. The error
+// shows the text.
 Result<std::vector<DeviceBackend>> parse_backends(std::string_view text, std::string_view device);
 
 }  // namespace torchbridge::train

@@ -1,9 +1,6 @@
 #include "trainer_template/runtime/backends/gloo_backend.h"
 
-#include <dirent.h>
-#include <net/if.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,47 +11,22 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
+#include <torchbridge/errors.h>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/take_until.h"
 #include "bridge/net/address.h"
+#include "trainer_template/runtime/backends/c10d_versions.h"
+#include "trainer_template/runtime/backends/open_sockets.h"
 #include "trainer_template/runtime/backends/shared_gloo.h"
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
 
 namespace torchbridge::train {
 namespace {
 
-bool is_listening(int descriptor) {
-  int listening = 0;
-  socklen_t size = sizeof listening;
-  return getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
-}
-
-// Descriptors and inodes: a number may be that of another socket later.
-using Sockets = std::map<int, ino_t>;
-
-// 0 where it is no socket.
-ino_t inode_of(int descriptor) {
-  struct stat status {};
-  return fstat(descriptor, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
-}
-
-Sockets open_sockets() {
-  Sockets found;
-  DIR* folder = opendir("/proc/self/fd");
-  if (!folder) return found;
-  while (const dirent* entry = readdir(folder)) {
-    const auto number = parse_integer(entry->d_name, 0, 1 << 30);
-    if (const ino_t inode = number ? inode_of(static_cast<int>(*number)) : 0; inode != 0)
-      found[static_cast<int>(*number)] = inode;
-  }
-  closedir(folder);
-  return found;
-}
-
-// gloo has no function to end its connections at once. Their descriptors are the sockets that were opened while it was
-// set up, without those that older listeners accepted meanwhile: the store's and the heartbeat's. The latter is closed
-// as soon as all ranks have connected to it.
+// gloo has no function to end its connections at once. Their descriptors are the sockets that were
+// opened while it was set up, without those that older listeners accepted meanwhile: the store's
+// and the heartbeat's. The latter is closed as soon as all ranks have connected to it.
 class NewSockets {
  public:
   NewSockets() : ports_before_(ports_listened_on()) {
@@ -93,67 +65,66 @@ class NewSockets {
   }
 
   static inline std::atomic<int> watchers_{0};
-  std::set<int> ports_before_;  // first: what a listener has accepted when it is closed is in the next
+  // First: what a listener has accepted when it is closed is in the next.
+  std::set<int> ports_before_;
   std::set<ino_t> before_;
   bool alone_ = false;
 };
 
-std::vector<std::string> split(std::string_view text) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    parts.emplace_back(text.substr(0, comma));
-    text.remove_prefix(std::min(comma + 1, text.size()));
-  }
-  return parts;
-}
-
-std::string interfaces_here() {
-  std::string names;
-  struct if_nameindex* all = if_nameindex();
-  for (auto* one = all; one && one->if_index != 0; ++one)
-    names += (names.empty() ? "" : ", ") + std::string(one->if_name);
-  if (all) if_freenameindex(all);
+// Those of the program, else those of the variable.
+std::vector<std::string> interfaces_of(const GlooOptions& options) {
+  if (!options.interfaces.empty()) return options.interfaces;
+  const char* variable = std::getenv("GLOO_SOCKET_IFNAME");
+  std::vector<std::string> names;
+  for (std::string_view list = variable ? variable : ""; !list.empty();)
+    names.emplace_back(take_until(list, ','));
   return names;
 }
 
 std::vector<std::shared_ptr<gloo::transport::Device>> devices_for(const BackendRequest& request) {
-  const char* variable = std::getenv("GLOO_SOCKET_IFNAME");
-  const bool by_program = !request.options.gloo.interfaces.empty();
-  const std::vector<std::string> names = by_program ? request.options.gloo.interfaces : split(variable ? variable : "");
+  check_gloo_interfaces(request.options.gloo, false);
   std::vector<std::shared_ptr<gloo::transport::Device>> devices;
-  for (const std::string& name : names) {
-    if (if_nametoindex(name.c_str()) == 0) {
-      throw TrainError(std::string(by_program ? "gloo's interface '" : "GLOO_SOCKET_IFNAME='") + printable(name) +
-                       "': " + host_name() + " has no such interface; it has " + interfaces_here());
-    }
+  for (const std::string& name : interfaces_of(request.options.gloo))
     devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
-  }
-  if (devices.empty()) devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(request.address));
+  if (devices.empty())
+    devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(request.address));
   return devices;
 }
 
 // Only gloo's own collectives are compared (DETAIL) and recorded.
 bool needs_gloos_own() {
   const char* record = std::getenv("TORCH_FR_BUFFER_SIZE");
-  return c10d::debug_level() == c10d::DebugLevel::Detail || (record && std::string_view(record) != "0");
+  return c10d::debug_level() == c10d::DebugLevel::Detail ||
+         (record && std::string_view(record) != "0");
 }
 
 }  // namespace
+
+void check_gloo_interfaces(const GlooOptions& options, bool several_nodes) {
+  const std::string source =
+      options.interfaces.empty() ? "GLOO_SOCKET_IFNAME='" : "gloo's interface '";
+  const UsableInterfaces interfaces = usable_interfaces(several_nodes);
+  for (const std::string& name : interfaces_of(options)) {
+    const auto usable = check_interface(source + printable(name) + "'", name, interfaces);
+    if (!usable) throw TrainError(usable.error().message);
+  }
+}
 
 MadeBackend make_gloo(const BackendRequest& request) {
   NewSockets sockets;  // before the devices, whose listeners are gloo's too
   auto options = c10d::ProcessGroupGloo::Options::create(request.connect_timeout);
   options->devices = devices_for(request);
-  options->threads =
-      request.options.gloo.threads > 0 ? request.options.gloo.threads : static_cast<int>(options->devices.size()) * 2;
+  options->threads = request.options.gloo.threads > 0
+                         ? request.options.gloo.threads
+                         : static_cast<int>(options->devices.size()) * 2;
   options->global_ranks_in_group = request.ranks;
   options->group_name = request.group_name;
   auto gloo = c10::make_intrusive<SharedGloo>(request.store, request.rank, request.size, options);
   if (request.size > 1)
-    gloo->share(request.store, request.options.gloo.shared_memory.value_or(false) && !needs_gloos_own());
+    gloo->share(request.store,
+                request.options.gloo.shared_memory.value_or(false) && !needs_gloos_own());
   gloo->setTimeout(request.timeout);
-  gloo->setSequenceNumberForGroup();
+  agree_on_sequence_numbers(*gloo);
   return {gloo, [opened = sockets.now(), region = gloo->region()] {
             for (const auto& [descriptor, inode] : opened) {
               if (inode_of(descriptor) == inode) ::shutdown(descriptor, SHUT_RDWR);

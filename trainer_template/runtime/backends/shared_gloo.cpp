@@ -18,20 +18,22 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 constexpr std::size_t kLargest = 1 << 20;
 // A tensor is reduced in pieces that stay in the caches.
 constexpr std::size_t kSlotBytes = 256 << 10;
-// Bytes of all ranks together up to which each rank adds up everything itself, which is faster than a second wait for
-// the others.
+// Bytes of all ranks together up to which each rank adds up everything itself, which is faster than
+// a second wait for the others.
 constexpr std::size_t kAddedByAll = 64 << 10;
 // Elements that are added up at a time: they stay in the first-level cache.
 constexpr std::size_t kBlock = 1024;
 
 // Differs between operations that must not be in progress together.
 std::uint64_t operation_id(c10d::OpType type, int detail, const at::Tensor& tensor) {
-  return static_cast<std::uint64_t>(type) << 56 | static_cast<std::uint64_t>(tensor.scalar_type()) << 48 |
+  return static_cast<std::uint64_t>(type) << 56 |
+         static_cast<std::uint64_t>(tensor.scalar_type()) << 48 |
          static_cast<std::uint64_t>(detail) << 32 | static_cast<std::uint64_t>(tensor.nbytes());
 }
 
 WorkPtr done(const std::vector<at::Tensor>& tensors) {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  auto future =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   future->markCompleted(c10::IValue(tensors));
   return c10d::Work::create_from_future(future);
 }
@@ -40,7 +42,8 @@ bool is_reduced(c10d::ReduceOp::RedOpType op) {
   return op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::MIN || op == c10d::ReduceOp::MAX;
 }
 
-// Calls use(Number()) with the type of the tensor's elements; false for types that gloo reduces itself.
+// Calls use(Number()) with the type of the tensor's elements; false for types that gloo reduces
+// itself.
 template <class Use>
 bool with_type_of(const at::Tensor& tensor, Use&& use) {
   switch (tensor.scalar_type()) {
@@ -66,7 +69,8 @@ void combine(c10d::ReduceOp::RedOpType op, Number* sums, const Number* values, s
   const auto each = [&](auto&& combined) {
     for (std::size_t i = 0; i < count; ++i) sums[i] = combined(values[i], sums[i]);
   };
-  if (op == c10d::ReduceOp::SUM) return each([](Number a, Number b) { return static_cast<Number>(a + b); });
+  if (op == c10d::ReduceOp::SUM)
+    return each([](Number a, Number b) { return static_cast<Number>(a + b); });
   if (op == c10d::ReduceOp::MIN) return each([](Number a, Number b) { return std::min(a, b); });
   each([](Number a, Number b) { return std::max(a, b); });
 }
@@ -78,7 +82,8 @@ void SharedGloo::share(const c10::intrusive_ptr<c10d::Store>& store, bool is_wan
   const SharedRegion::Shape shape{.rank = getRank(), .size = getSize(), .slot_bytes = kSlotBytes};
   std::shared_ptr<SharedRegion> region;
   if (is_wanted) {
-    const auto found = getRank() == 0 ? SharedRegion::create(shape) : SharedRegion::join(shape, get(*store, kTicket));
+    const auto found = getRank() == 0 ? SharedRegion::create(shape)
+                                      : SharedRegion::join(shape, get(*store, kTicket));
     if (found) region = *found;
   }
   if (getRank() == 0) put(*store, kTicket, region ? region->ticket() : "none");
@@ -94,23 +99,28 @@ milliseconds SharedGloo::timeout(milliseconds given) {
 bool SharedGloo::is_shared(const std::vector<at::Tensor>& tensors) const {
   if (!region_ || tensors.size() != 1) return false;
   const at::Tensor& tensor = tensors[0];
-  return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() && !tensor.is_conj() &&
-         !tensor.is_neg() && tensor.numel() > 0 && tensor.nbytes() <= kLargest;
+  return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() &&
+         !tensor.is_conj() && !tensor.is_neg() && tensor.numel() > 0 && tensor.nbytes() <= kLargest;
 }
 
-WorkPtr SharedGloo::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
+WorkPtr SharedGloo::allreduce(std::vector<at::Tensor>& tensors,
+                              const c10d::AllreduceOptions& options) {
   const auto op = options.reduceOp.op_;
-  const bool is_done = is_shared(tensors) && is_reduced(op) && with_type_of(tensors[0], [&](auto number) {
-                         reduce<decltype(number)>(tensors[0], op, timeout(options.timeout));
-                       });
+  const bool is_done =
+      is_shared(tensors) && is_reduced(op) && with_type_of(tensors[0], [&](auto number) {
+        reduce<decltype(number)>(tensors[0], op, timeout(options.timeout));
+      });
   return is_done ? done(tensors) : ProcessGroupGloo::allreduce(tensors, options);
 }
 
-// One piece after the other. Of a large piece each rank adds up one part, and copies the other parts from their ranks.
+// One piece after the other. Of a large piece each rank adds up one part, and copies the other
+// parts from their ranks.
 template <class Number>
-void SharedGloo::reduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op, milliseconds timeout) {
+void SharedGloo::reduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op,
+                        milliseconds timeout) {
   constexpr std::size_t kPiece = kSlotBytes / sizeof(Number);
-  const auto ranks = static_cast<std::size_t>(getSize()), rank = static_cast<std::size_t>(getRank());
+  const auto ranks = static_cast<std::size_t>(getSize()),
+             rank = static_cast<std::size_t>(getRank());
   const auto elements = static_cast<std::size_t>(tensor.numel());
   const std::size_t chunk = elements_of_chunk(elements, sizeof(Number), ranks);
   Number* const data = static_cast<Number*>(tensor.data_ptr());
@@ -120,14 +130,16 @@ void SharedGloo::reduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op, 
   for (std::size_t piece = 0; piece < elements; piece += kPiece) {
     const std::size_t end = std::min(elements, piece + kPiece);
     const auto add_up = [&](std::size_t from, std::size_t to) {
-      for_chunks(from, to, chunk, ranks, [&](std::size_t first, std::size_t begin, std::size_t stop) {
-        for (; begin < stop; begin += kBlock) {
-          const std::size_t count = std::min(kBlock, stop - begin);
-          std::copy_n(slot(first) + (begin - piece), count, data + begin);
-          for (std::size_t i = 1; i < ranks; ++i)
-            combine(op, data + begin, slot((first + ranks - i) % ranks) + (begin - piece), count);
-        }
-      });
+      for_chunks(from, to, chunk, ranks,
+                 [&](std::size_t first, std::size_t begin, std::size_t stop) {
+                   for (; begin < stop; begin += kBlock) {
+                     const std::size_t count = std::min(kBlock, stop - begin);
+                     std::copy_n(slot(first) + (begin - piece), count, data + begin);
+                     for (std::size_t i = 1; i < ranks; ++i)
+                       combine(op, data + begin,
+                               slot((first + ranks - i) % ranks) + (begin - piece), count);
+                   }
+                 });
     };
     region_->begin(operation_id(c10d::OpType::ALLREDUCE, static_cast<int>(op), tensor));
     std::copy_n(data + piece, end - piece, slot(rank));
@@ -141,13 +153,16 @@ void SharedGloo::reduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op, 
     std::copy(data + part(rank), data + part(rank + 1), slot(rank) + (part(rank) - piece));
     region_->wait_for_all(timeout);
     for (std::size_t i = 0; i < ranks; ++i) {
-      if (i != rank) std::copy_n(slot(i) + (part(i) - piece), part(i + 1) - part(i), data + part(i));
+      if (i != rank)
+        std::copy_n(slot(i) + (part(i) - piece), part(i + 1) - part(i), data + part(i));
     }
   }
 }
 
-WorkPtr SharedGloo::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
-  if (!is_shared(tensors) || options.rootRank < 0 || options.rootRank >= getSize() || options.rootTensor != 0) {
+WorkPtr SharedGloo::broadcast(std::vector<at::Tensor>& tensors,
+                              const c10d::BroadcastOptions& options) {
+  if (!is_shared(tensors) || options.rootRank < 0 || options.rootRank >= getSize() ||
+      options.rootTensor != 0) {
     return ProcessGroupGloo::broadcast(tensors, options);
   }
   const int root = static_cast<int>(options.rootRank);

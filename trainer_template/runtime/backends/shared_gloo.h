@@ -1,5 +1,5 @@
-// A gloo backend whose small all-reduces and broadcasts go over memory that the ranks of a node share: the same sums
-// without connections and threads.
+// A gloo backend whose small all-reduces and broadcasts go over memory that the ranks of a node
+// share: the same sums without connections and threads.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,16 @@
 
 namespace torchbridge::train {
 
-// A tensor that is larger than 1 MiB, not on the CPU, not contiguous, or reduced by another operator than SUM, MIN and
-// MAX goes over gloo's connections. A collective over shared memory is complete when the call returns: all ranks must
-// call it before any of them does something else that another waits for.
+// A tensor that is larger than 1 MiB, not on the CPU, not contiguous, or reduced by another
+// operator than SUM, MIN and MAX goes over gloo's connections. A collective over shared memory is
+// complete when the call returns: all ranks must call it before any of them does something else
+// that another waits for.
 class SharedGloo : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
-  // Collective, once. Where one rank cannot map the memory, or `is_wanted` is false on it, no rank uses it.
+  // Collective, once. Where one rank cannot map the memory, or `is_wanted` is false on it, no rank
+  // uses it.
   void share(const c10::intrusive_ptr<c10d::Store>& store, bool is_wanted);
   // Null where no memory is shared.
   const std::shared_ptr<SharedRegion>& region() const { return region_; }
@@ -31,7 +33,8 @@ class SharedGloo : public c10d::ProcessGroupGloo {
   std::chrono::milliseconds timeout(std::chrono::milliseconds given);
   bool is_shared(const std::vector<at::Tensor>& tensors) const;
   template <class Number>
-  void reduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op, std::chrono::milliseconds timeout);
+  void reduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op,
+              std::chrono::milliseconds timeout);
 
   std::shared_ptr<SharedRegion> region_;
 };

@@ -14,11 +14,12 @@
 #include <sstream>
 
 #include <c10/util/Exception.h>
+#include <torchbridge/errors.h>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/net/address.h"
 #include "bridge/net/random_token.h"
-#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -29,10 +30,10 @@ using std::chrono::nanoseconds;
 
 constexpr std::size_t kLine = 64;  // of the cache: two ranks do not write to the same one
 
-// A rank that waits spins for so long before it sleeps, because a wake-up takes longer than most waits. Where there are
-// more ranks than free cores spinning is useless: each failure halves the time, and every kFullSpinPeriod-th wait tries
-// the longest one again. It never yields: a thread that yields runs again after all others of its core, one that is
-// woken runs before them.
+// A rank that waits spins for so long before it sleeps, because a wake-up takes longer than most
+// waits. Where there are more ranks than free cores spinning is useless: each failure halves the
+// time, and every kFullSpinPeriod-th wait tries the longest one again. It never yields: a thread
+// that yields runs again after all others of its core, one that is woken runs before them.
 constexpr nanoseconds kLongestSpin{200'000}, kShortestSpin{1'000};
 constexpr std::uint32_t kFullSpinPeriod = 64;
 constexpr int kChecksPerClock = 16;
@@ -48,13 +49,16 @@ void relax() {
 #endif
 }
 
-long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
+           const timespec* timeout) {
   return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
 }
 
 Error failed(const std::string& call) { return Error{call + ": " + std::strerror(errno)}; }
 
-[[noreturn]] void lost(const std::string& why) { C10_THROW_ERROR(DistBackendError, "gloo over shared memory: " + why); }
+[[noreturn]] void lost(const std::string& why) {
+  C10_THROW_ERROR(DistBackendError, formatted("gloo over shared memory: {}", why));
+}
 
 // For F_OFD_SETLK: the open file description holds the lock, not the process.
 struct flock lock_of(int rank) {
@@ -71,7 +75,8 @@ struct flock lock_of(int rank) {
 struct SharedRegion::Header {
   char token[kTokenSize];
   alignas(kLine) std::atomic<std::uint64_t> arrived;  // counts each arrival of a rank at a round
-  alignas(kLine) std::atomic<std::uint32_t> round;    // the last complete one: the futex that all wait for
+  // The last complete one: the futex that all wait for.
+  alignas(kLine) std::atomic<std::uint32_t> round;
   std::atomic<std::uint32_t> end;
   alignas(kLine) std::atomic<std::uint32_t> sleepers;
 };
@@ -106,7 +111,8 @@ char* SharedRegion::slot(int rank) const {
   return memory_ + bytes_before_slots(shape_) + index * shape_.slot_bytes;
 }
 
-// Each rank opens the file anew, for a lock of its own. For a process that is not visible here the path does not exist.
+// Each rank opens the file anew, for a lock of its own. For a process that is not visible here the
+// path does not exist.
 Result<std::shared_ptr<SharedRegion>> SharedRegion::map(const Shape& shape, const std::string& path,
                                                         std::string ticket) {
   Socket file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -115,12 +121,13 @@ Result<std::shared_ptr<SharedRegion>> SharedRegion::map(const Shape& shape, cons
   struct stat status {};
   if (fstat(file.descriptor(), &status) != 0) return failed(path);
   if (!S_ISREG(status.st_mode) || static_cast<std::size_t>(status.st_size) != bytes)
-    return Error{path + ": this is another file"};
+    return Error{formatted("{}: this is another file", path)};
   // Another user could make it shorter, which ends the ranks by SIGBUS, or write to it.
-  if (status.st_uid != geteuid()) return Error{path + ": it belongs to another user"};
+  if (status.st_uid != geteuid()) return Error{formatted("{}: it belongs to another user", path)};
   struct flock lock = lock_of(shape.rank);
   if (fcntl(file.descriptor(), F_OFD_SETLK, &lock) != 0) return failed(path);
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);
   if (memory == MAP_FAILED) return failed("mmap");
   return std::shared_ptr<SharedRegion>(
       new SharedRegion(shape, std::move(file), static_cast<char*>(memory), std::move(ticket)));
@@ -136,22 +143,23 @@ Result<std::shared_ptr<SharedRegion>> SharedRegion::create(const Shape& shape) {
   if (!made) return made;
   SharedRegion& region = **made;
   std::memcpy(region.header_->token, token.data(), kTokenSize);
-  region.ticket_ =
-      host_name() + " " + std::to_string(getpid()) + " " + std::to_string(region.file_.descriptor()) + " " + token;
+  region.ticket_ = host_name() + " " + std::to_string(getpid()) + " " +
+                   std::to_string(region.file_.descriptor()) + " " + token;
   return made;
 }
 
-Result<std::shared_ptr<SharedRegion>> SharedRegion::join(const Shape& shape, const std::string& ticket) {
+Result<std::shared_ptr<SharedRegion>> SharedRegion::join(const Shape& shape,
+                                                         const std::string& ticket) {
   std::istringstream words(ticket);
   std::string host, process, descriptor, token;
   words >> host >> process >> descriptor >> token;
-  if (host != host_name()) return Error{"rank 0 is on " + printable(host)};
+  if (host != host_name()) return Error{formatted("rank 0 is on {}", printable(host))};
   // The ticket comes from the store, where anyone can have written it.
   if (!parse_integer(process, 1, INT32_MAX) || !parse_integer(descriptor, 0, INT32_MAX))
-    return Error{"the ticket of rank 0 is '" + printable(ticket) + "'"};
+    return Error{formatted("the ticket of rank 0 is '{}'", printable(ticket))};
   auto joined = map(shape, "/proc/" + process + "/fd/" + descriptor, ticket);
   if (joined && std::string_view((*joined)->header_->token, kTokenSize) != token)
-    return Error{"process " + process + " of this host is not rank 0"};
+    return Error{formatted("process {} of this host is not rank 0", process)};
   return joined;
 }
 
@@ -168,7 +176,8 @@ bool SharedRegion::is_complete() const {
 
 void SharedRegion::wait_for_all(milliseconds timeout) {
   ++round_;
-  check_end();  // first: the others may have arrived and then failed, and the round would look complete
+  check_end();  // first: the others may have arrived and then failed, and the round would look
+                // complete
   state(shape_.rank).round.store(round_, std::memory_order_release);
   const std::uint64_t arrived = header_->arrived.fetch_add(1) + 1;
   if (arrived % static_cast<std::uint64_t>(shape_.size) == 0) {
@@ -206,7 +215,7 @@ void SharedRegion::sleep(milliseconds timeout) {
     check_end();
     if (Clock::now() >= deadline) {
       end(kTimedOut);
-      lost("timed out after " + std::to_string(timeout.count()) + " ms");
+      lost(formatted("timed out after {} ms", timeout.count()));
     }
     const timespec nap{0, std::chrono::duration_cast<nanoseconds>(kAliveCheckInterval).count()};
     if (futex(header_->round, FUTEX_WAIT, seen, &nap) != 0 && errno == ETIMEDOUT) check_alive();
@@ -231,9 +240,11 @@ void SharedRegion::check_end() const {
 void SharedRegion::check_alive() const {
   for (int rank = 0; rank < shape_.size; ++rank) {
     struct flock lock = lock_of(rank);
-    if (rank == shape_.rank || fcntl(file_.descriptor(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) continue;
+    if (rank == shape_.rank || fcntl(file_.descriptor(), F_OFD_GETLK, &lock) != 0 ||
+        lock.l_type != F_UNLCK)
+      continue;
     if (state(rank).round.load(std::memory_order_acquire) != round_ && !is_complete())
-      lost("the connection to rank " + std::to_string(rank) + " is lost: its process has ended");
+      lost(formatted("the connection to rank {} is lost: its process has ended", rank));
   }
 }
 
@@ -241,8 +252,10 @@ void SharedRegion::check_same() const {
   const auto of = [&](int rank) { return state(rank).operations[operation_ % 2]; };
   for (int rank = 1; rank < shape_.size; ++rank) {
     if (of(rank) == of(0)) continue;
-    throw TrainError("ranks 0 and " + std::to_string(rank) +
-                     " of a group are in different collectives, or have tensors of different sizes or types");
+    throw TrainError(
+        formatted("ranks 0 and {} of a group are in different collectives, or have tensors of "
+                  "different sizes or types",
+                  rank));
   }
 }
 

@@ -14,9 +14,9 @@
 
 namespace torchbridge::train {
 
-// Each rank has two slots, which it writes in turn. The memory has no name (memfd_create): the kernel frees it when the
-// last process that maps it ends, in whatever way. A rank that ends releases its lock on the file, which shows the
-// others its end.
+// Each rank has two slots, which it writes in turn. The memory has no name (memfd_create): the
+// kernel frees it when the last process that maps it ends, in whatever way. A rank that ends
+// releases its lock on the file, which shows the others its end.
 class SharedRegion {
  public:
   struct Shape {
@@ -36,11 +36,12 @@ class SharedRegion {
   // A rank's slot of the current operation.
   char* slot(int rank) const;
 
-  // Begins the next operation, which uses the other slots. `operation` must be the same on all ranks.
+  // Begins the next operation, which uses the other slots. `operation` must be the same on all
+  // ranks.
   void begin(std::uint64_t operation);
-  // A barrier: afterwards all that the ranks wrote before can be read. Throws c10::DistBackendError, whose text
-  // contains "gloo" as those of gloo's own connections do, where a rank has ended, the region was aborted or the time
-  // is over; TrainError where a rank began another operation.
+  // A barrier: afterwards all that the ranks wrote before can be read. Throws
+  // c10::DistBackendError where a rank has ended, the region was aborted or the time is over;
+  // TrainError where a rank began another operation.
   void wait_for_all(std::chrono::milliseconds timeout);
   // Waits fail from here on, on all ranks. Any thread.
   void abort() { end(kAborted); }
@@ -48,7 +49,8 @@ class SharedRegion {
  private:
   struct Header;
   SharedRegion(const Shape& shape, Socket file, char* memory, std::string ticket);
-  static Result<std::shared_ptr<SharedRegion>> map(const Shape& shape, const std::string& path, std::string ticket);
+  static Result<std::shared_ptr<SharedRegion>> map(const Shape& shape, const std::string& path,
+                                                   std::string ticket);
   enum End : std::uint32_t { kNone, kAborted, kTimedOut };
   struct RankState;
   static std::size_t bytes_before_slots(const Shape& shape);

@@ -5,13 +5,17 @@
 #include <system_error>
 #include <utility>
 
-#include "trainer_template/runtime/base/errors.h"
+#include <torchbridge/errors.h>
+
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 
-Background::Background(const char* what) try : thread_([this](const std::stop_token& stop) { run(stop); }) {
+Background::Background(const char* what) try
+    : thread_([this](const std::stop_token& stop) { run(stop); }) {
 } catch (const std::system_error& error) {
-  throw TrainError(std::string("the thread that ") + what + " cannot be started: " + error.code().message());
+  throw TrainError(
+      formatted("the thread that {} cannot be started: {}", what, error.code().message()));
 }
 
 void Background::post(std::function<void()> work) {

@@ -20,8 +20,8 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // Starts within 10 ms. Functions that are posted in this time run together, so frequent posts wake the thread rarely.
-  // `work` must not throw.
+  // Starts within 10 ms. Functions that are posted in this time run together, so frequent posts
+  // wake the thread rarely. `work` must not throw.
   void post(std::function<void()> work);
   // Returns when all posted functions have run.
   void drain();

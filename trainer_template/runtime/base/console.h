@@ -11,17 +11,22 @@ std::string program_name();
 // Prints "PROGRAM: TEXT" and a line end to stderr. Any thread.
 void print_message(const std::string& text);
 
-// The error by which this rank ends: prints it as the message "rank R: TEXT", and writes it to TORCHELASTIC_ERROR_FILE
-// if that was asked for (record_failures). Any thread.
+// The error by which this rank ends: prints it as the message "rank R: TEXT", and writes it to
+// TORCHELASTIC_ERROR_FILE if that was asked for (record_failures). Any thread.
 void print_error(int rank, const std::string& text);
 
-// Whether stdout is forwarded to a terminal of the parent process: mpirun gives rank 0 a pseudo-terminal, and forwards
-// its output and stderr to the terminal of mpirun.
+// Whether stdout is forwarded to a terminal of the parent process: mpirun gives rank 0 a
+// pseudo-terminal, and forwards its output and stderr to the terminal of mpirun.
 bool is_forwarded_to_terminal();
 
-// Replaces the progress line on stdout. Any thread.
+// The width of the terminal that shows stdout; 80 if it is not known.
+int terminal_columns();
+
+// Replaces the progress line on stdout, or on stderr if a launcher forwards both to one terminal.
+// Any thread.
 void draw_line(const std::string& text);
-// Ends the progress line, if there is one, before other output to stdout.
+// Ends the progress line, if there is one, before other output to stdout. A forwarded one is
+// erased.
 void end_drawn_line();
 // The same before a message on stderr; print_message() calls it. Safe in a signal handler.
 void end_drawn_line_for_message();

@@ -18,8 +18,9 @@ namespace torchbridge::train {
 namespace {
 
 constexpr std::array<std::string_view, 18> kPhases = {
-    "start", "bind",  "publish", "heartbeat",       "join", "verdict", "connect", "step", "evaluate", "snapshot",
-    "write", "fsync", "rename",  "directory-fsync", "DONE", "prune",   "exit",    "left"};
+    "start", "bind",     "publish",  "heartbeat", "join",  "verdict", "connect",
+    "step",  "evaluate", "snapshot", "write",     "fsync", "rename",  "directory-fsync",
+    "DONE",  "prune",    "exit",     "left"};
 
 struct Plan {
   std::string phase;  // empty: none
@@ -39,7 +40,9 @@ void write_counts() {
 }
 
 [[noreturn]] void reject(const char* text) {
-  std::fprintf(stderr, "TORCHBRIDGE_FAIL='%s': expected PHASE:N, PHASE:N:stop or count; failpoint.h lists the phases\n",
+  std::fprintf(stderr,
+               "TORCHBRIDGE_FAIL='%s': expected PHASE:N, PHASE:N:stop or count; failpoint.h lists "
+               "the phases\n",
                text);
   std::_Exit(2);
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/console.h"
 
 namespace torchbridge::train {
@@ -23,8 +24,8 @@ bool lock_file(const Socket& file, const std::string& what) {
   const auto deadline = Clock::now() + kLockTimeout;
   while (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) {
-      print_message(what + " cannot be locked (" + std::strerror(errno) +
-                    "): a second run that uses it is not detected");
+      print_message(formatted("{} cannot be locked ({}): a second run that uses it is not detected",
+                              what, std::strerror(errno)));
       return true;
     }
     if (Clock::now() > deadline) return false;

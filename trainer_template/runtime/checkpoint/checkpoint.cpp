@@ -1,16 +1,22 @@
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include <algorithm>
+#include <iterator>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/headeronly/version.h>
+#include <torchbridge/checkpoint.h>
 
+#include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/net/random_token.h"
 #include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/own_name.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
 #include "trainer_template/runtime/checkpoint/dcp.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/load.h"
+#include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/save_thread.h"
 #include "trainer_template/runtime/checkpoint/select_checkpoint.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
@@ -26,55 +32,115 @@ namespace fs = std::filesystem;
 constexpr const char* kStillRunning = "running";
 constexpr std::size_t kRunDigits = 8;
 
-// Blocks this thread until the copy in host memory is made, and the current stream until the copy from a GPU is made.
-void wait_until_copied(const std::shared_future<void>& copied, const std::shared_ptr<const c10::Event>& from_gpu) {
+// Blocks this thread until the copy in host memory is made, and the current stream until the copy
+// from a GPU is made.
+void wait_until_copied(const std::shared_future<void>& copied,
+                       const std::shared_ptr<const c10::Event>& from_gpu) {
   copied.wait();
   if (!from_gpu) return;
   const c10::Device device = from_gpu->device();
   from_gpu->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
+// It decides the direction of a step. All other options may change from run to run.
+bool maximizes(const OptimizerRecord& optimizer) {
+  return std::ranges::any_of(optimizer.groups, [](const OptimizerRecord::GroupRecord& group) {
+    const auto found = group.options.find("maximize");
+    return found != group.options.end() && found->second != 0;
+  });
+}
+
 }  // namespace
 
 Checkpoints::Checkpoints(ProcessGroup& group, CheckpointOptions options, FileLayer& files)
-    : group_(group), options_(std::move(options)), files_(files) {
+    : group_(group),
+      options_(std::move(options)),
+      files_(files),
+      snapshot_(std::make_unique<Snapshot>()) {
   if (!enabled()) return;
   all_or_none(group_, [&] {
-    if (group_.is_first()) lock_ = acquire_folder(options_.folder);
+    if (group_.is_first()) lock_ = std::make_unique<Socket>(acquire_folder(options_.folder));
   });
-  check_shared(options_.folder, group_);
+  check_saves(options_.folder, group_, files_);
   run_ = group_.broadcast(random_token().substr(0, kRunDigits));
 }
 
 Checkpoints::~Checkpoints() = default;
 
-fs::path Checkpoints::folder_of(std::int64_t step) const { return options_.folder / step_folder(step); }
+fs::path Checkpoints::folder_of(std::int64_t step) const {
+  return options_.folder / step_folder(step);
+}
 
-std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer) {
-  const auto selected = select_checkpoint(options_.folder, options_.resume, group_, needed_files(optimizer, group_));
+std::optional<ResumedRun> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer) {
+  const auto selected =
+      select_checkpoint(options_.folder, options_.resume, group_, needed_files(optimizer, group_));
   if (!selected) return std::nullopt;
   const Manifest& manifest = selected->manifest;
   wait_copied();
   all_or_none(group_, [&] {
     if (const auto task = options_.shown.find("task"); task != options_.shown.end())
       check_task(*selected, task->second);
-    const std::string kind = optimizer.record().kind;
+    const OptimizerRecord record = optimizer.record();
+    const std::string& kind = record.kind;
     if (!manifest.optimizer.kind.empty() && manifest.optimizer.kind != kind) {
-      throw TrainError("checkpoint " + selected->folder.string() + " was written with --optimizer " +
-                       manifest.optimizer.kind + ", this run has --optimizer " + kind + ": give --optimizer " +
-                       manifest.optimizer.kind);
+      throw TrainError(formatted(
+          "checkpoint {} was written with --optimizer {}, this run has --optimizer {}: give "
+          "--optimizer {}",
+          selected->folder.string(), manifest.optimizer.kind, kind, manifest.optimizer.kind));
     }
-    if (manifest.state.seed == options_.seed) return;
-    throw TrainError("checkpoint " + selected->folder.string() + " was written with --seed " +
-                     std::to_string(manifest.state.seed) + ", this run has --seed " + std::to_string(options_.seed) +
-                     ": the order of samples differs; give --seed " + std::to_string(manifest.state.seed));
+    if (const bool then = maximizes(manifest.optimizer);
+        !manifest.optimizer.groups.empty() && then != maximizes(record)) {
+      throw TrainError(
+          formatted("checkpoint {} is of an optimizer with maximize={}, unlike this run's",
+                    selected->folder.string(), then ? "True" : "False"));
+    }
+    if (!manifest.seed || manifest.seed == options_.seed) return;
+    throw TrainError(
+        formatted("checkpoint {} was written with --seed {}, this run has --seed {}: the order of "
+                  "samples differs; give --seed {}",
+                  selected->folder.string(), *manifest.seed, options_.seed, *manifest.seed));
   });
   load_checkpoint(*selected, model, optimizer, group_);
+  resumed_kept_ = tensors_of_file(*selected, kKeptFile);
   resumed_from_ = manifest.state.step;
+  resumed_options_ = manifest.options;
   std::error_code ignored;
   if (enabled() && fs::equivalent(selected->folder.parent_path(), options_.folder, ignored))
     last_saved_ = options_.folder / selected->folder.filename();
-  return manifest;
+  return ResumedRun{manifest.state, manifest.options, manifest.world_size};
+}
+
+void Checkpoints::keep(const std::string& name, const NamedTensors& tensors) {
+  all_or_none(group_, [&] {
+    const auto is_of = [&](const std::string& key) {
+      return key == name || key.starts_with(name + ".");
+    };
+    const auto of_name = [&](const NamedTensors& all) {
+      NamedTensors found;
+      std::ranges::copy_if(all, std::back_inserter(found),
+                           [&](const auto& entry) { return is_of(entry.first); });
+      return found;
+    };
+    if (!is_own_name(name) || !of_name(kept_).empty())
+      throw TrainError(
+          formatted("the program keeps tensors as '{}': expected a name of small letters, digits "
+                    "and underscores, once",
+                    printable(name)));
+    NamedTensors named;
+    for (const auto& [key, tensor] : tensors)
+      named.emplace_back(key.empty() ? name : name + "." + key, tensor);
+    const NamedTensors values = of_name(resumed_kept_);
+    if (!values.empty())
+      copy_tensors(values, named, formatted("checkpoint of step {}", *resumed_from_));
+    if (values.empty()) report_missing(name);
+    kept_.insert(kept_.end(), named.begin(), named.end());
+  });
+}
+
+void Checkpoints::report_missing(const std::string& name) const {
+  if (resumed_from_ && group_.is_first())
+    print_message(formatted("the checkpoint of step {} has no '{}': it begins with this start",
+                            *resumed_from_, name));
 }
 
 void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optimizer& optimizer) {
@@ -82,28 +148,29 @@ void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optim
   if (running_ && running_->step() == state.step) return;
   if (running_ && !end_running_save(options_.on_pending_save)) {
     if (group_.is_first())
-      print_message("checkpoint of step " + std::to_string(state.step) + " skipped: the save of step " +
-                    std::to_string(running_->step()) + " is still running");
+      print_message(formatted("checkpoint of step {} skipped: the save of step {} is still running",
+                              state.step, running_->step()));
     return;
   }
   if (last_saved_ == folder_of(state.step)) return;
-  start(state, model, optimizer, options_.async ? Snapshot::CopyMode::kCopy : Snapshot::CopyMode::kReference);
+  start(state, model, optimizer, options_.async);
   if (!options_.async) end_running_save(CheckpointOptions::OnPendingSave::kWait);
 }
 
-void Checkpoints::save_last(const TrainState& state, const ModelTensors& model, Optimizer& optimizer) {
+void Checkpoints::save_last(const TrainState& state, const ModelTensors& model,
+                            Optimizer& optimizer) {
   if (!enabled()) return;
   options_.bytes_per_s = 0;  // training has ended, and a job's time limit may be near
   if (running_) {
     running_->lift_rate_limit();
     end_running_save(CheckpointOptions::OnPendingSave::kWait);
   }
-  if (last_saved_ != folder_of(state.step)) start(state, model, optimizer, Snapshot::CopyMode::kReference);
+  if (last_saved_ != folder_of(state.step)) start(state, model, optimizer, false);
   finish();
 }
 
-// Collective. Returns whether the running save has ended; then all ranks have its result. The wait is in a collective,
-// which fails if another rank dies.
+// Collective. Returns whether the running save has ended; then all ranks have its result. The wait
+// is in a collective, which fails if another rank dies.
 bool Checkpoints::end_running_save(CheckpointOptions::OnPendingSave on_pending) {
   if (on_pending == CheckpointOptions::OnPendingSave::kWait) {
     running_->wait_written();
@@ -111,8 +178,9 @@ bool Checkpoints::end_running_save(CheckpointOptions::OnPendingSave on_pending) 
   }
   std::string outcome;
   if (group_.is_first())
-    outcome =
-        on_pending == CheckpointOptions::OnPendingSave::kSkip && !running_->done() ? kStillRunning : running_->wait();
+    outcome = on_pending == CheckpointOptions::OnPendingSave::kSkip && !running_->done()
+                  ? kStillRunning
+                  : running_->wait();
   outcome = group_.broadcast(outcome);
   if (outcome == kStillRunning) return false;
   if (outcome.empty()) {
@@ -121,12 +189,13 @@ bool Checkpoints::end_running_save(CheckpointOptions::OnPendingSave on_pending) 
   }
   failure_ = outcome;
   running_.reset();
-  snapshot_.clear();
+  snapshot_->clear();
   return true;
 }
 
-// Batch normalisation gives each rank other buffers, and DDP broadcasts those of rank 0 before the next step. The file
-// gets those of rank 0 too, from copies: the buffers of this rank do not change. Collective.
+// Batch normalisation gives each rank other buffers, and DDP broadcasts those of rank 0 before the
+// next step. The file gets those of rank 0 too, from copies: the buffers of this rank do not
+// change. Collective.
 NamedTensors Checkpoints::saved_tensors(const ModelTensors& model) {
   NamedTensors tensors = model.parameters;
   std::vector<at::Tensor> copies;
@@ -136,58 +205,65 @@ NamedTensors Checkpoints::saved_tensors(const ModelTensors& model) {
   return tensors;
 }
 
+// `copies`: training continues, and may change what is saved once it is copied.
 void Checkpoints::start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer,
-                        Snapshot::CopyMode mode) {
+                        bool copies) {
   const int rank = group_.rank(), ranks = group_.world_size();
   Manifest manifest{.state = state,
                     .world_size = ranks,
+                    .seed = options_.seed,
                     .options = options_.shown,
                     .versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}},
                     .optimizer = optimizer.record()};
-  manifest.state.seed = options_.seed;
 
   // State that all ranks have is divided among them. State of one rank is written by that rank.
-  snapshot_.add(kModelFile, saved_tensors(model), rank, ranks, model_metadata(model));
+  snapshot_->add(kModelFile, saved_tensors(model), rank, ranks, model_metadata(model));
   const int shards = optimizer.shards();
   const bool is_sharded = shards > 1;
-  if (!is_sharded) snapshot_.add(optimizer_file(0, 1), optimizer.state(), rank, ranks);
+  if (!is_sharded) snapshot_->add(optimizer_file(0, 1), optimizer.state(), rank, ranks);
   if (is_sharded && rank < shards) {
     const NamedTensors own = optimizer.state();
-    snapshot_.add(optimizer_file(rank, shards), own, 0, 1, shard_metadata(own, optimizer.ranges()));
+    snapshot_->add(optimizer_file(rank, shards), own, 0, 1,
+                   shard_metadata(own, optimizer.ranges()));
   }
-  snapshot_.add(rank_file(rank), generator_states(group_.device()));
-  snapshot_.take(mode);
+  snapshot_->add(rank_file(rank), generator_states(group_.device()));
+  if (!kept_.empty()) snapshot_->add(kKeptFile, kept_, rank, ranks);
+  resumed_kept_.clear();
+  snapshot_->take(copies ? Snapshot::CopyMode::kCopy : Snapshot::CopyMode::kReference);
 
   const std::string name = step_folder(state.step) + "-" + run_ + "-" + std::to_string(saves_++);
   running_ = std::make_unique<SaveThread>(SaveRequest{
       .files = files_,
       .root = options_.folder,
       .temporary = options_.folder / (std::string(kTemporaryPrefix) + name),
-      .snapshot = snapshot_,
+      .snapshot = *snapshot_,
       .manifest = std::move(manifest),
       .retention = {.keep = options_.keep, .keep_every = options_.keep_every},
       .resumed_from = resumed_from_,
       .bytes_per_s = options_.bytes_per_s,
-      .low_priority = mode == Snapshot::CopyMode::kCopy,
+      .low_priority = copies,
       .rank = rank,
       .world_size = ranks,
       .store = group_.c10d()->getStore(),
       .key = "checkpoint/" + name,
   });
-  optimizer.read_until(
-      [copied = running_->copied(), from_gpu = snapshot_.copied()] { wait_until_copied(copied, from_gpu); });
+  optimizer.read_until([copied = running_->copied(), from_gpu = snapshot_->copied()] {
+    wait_until_copied(copied, from_gpu);
+  });
 }
 
 void Checkpoints::wait_copied() const {
-  if (running_) wait_until_copied(running_->copied(), snapshot_.copied());
+  if (running_) wait_until_copied(running_->copied(), snapshot_->copied());
 }
 
 void Checkpoints::finish() {
   if (running_) end_running_save(CheckpointOptions::OnPendingSave::kWait);
   all_or_none(group_, [&] {
     if (failure_.empty()) return;
-    throw TrainError("the last state is not saved: " + failure_ +
-                     (last_saved_.empty() ? "" : "; the newest checkpoint is " + last_saved_.string()));
+    throw TrainError(formatted(
+        "the last state is not saved: {}{}", failure_,
+        last_saved_.empty() ? ""
+                            : formatted("; the newest checkpoint is {}", last_saved_.string())));
   });
 }
 

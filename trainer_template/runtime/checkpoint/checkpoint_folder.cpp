@@ -1,6 +1,7 @@
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,11 +9,15 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
+#include <torchbridge/errors.h>
+
+#include "bridge/base/message_text.h"
 #include "bridge/net/random_token.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/base/file_lock.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint_format/publish.h"
@@ -28,38 +33,78 @@ const std::string kAdvice = "; give a --checkpoint-dir that all ranks can write 
 constexpr std::chrono::seconds kVisibleTimeout{4};
 constexpr std::chrono::milliseconds kRetry{50};
 
-Socket lock_folder(const fs::path& folder) {
-  const fs::path path = folder / ".lock";
-  Socket lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock.open())
-    throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno) + kAdvice);
-  if (lock_file(lock, "checkpoint folder '" + folder.string() + "'")) return lock;
-  throw TrainError("checkpoint folder '" + folder.string() +
-                   "' is in use by another run; wait for it, end it (under Slurm: squeue, scancel), or give another "
-                   "--checkpoint-dir");
+// The errors of `operation` get the advice.
+template <class Operation>
+void with_advice(Operation&& operation) {
+  try {
+    operation();
+  } catch (const TrainError& cause) {
+    throw TrainError(cause.what() + kAdvice);
+  }
 }
 
-// A step folder gets its name after all its files are written and synced. So a valid one without DONE is a checkpoint,
-// and gets DONE. An invalid one was damaged later, and is renamed, not removed.
+// A missing target of a link is not made: its file system may not be mounted.
+void make_root(const fs::path& folder) {
+  const auto check = [&](const std::error_code& error) {
+    if (error)
+      throw TrainError(formatted("cannot create checkpoint folder '{}': {}{}", folder.string(),
+                                 error.message(), kAdvice));
+  };
+  std::error_code error, ignored;
+  if (fs::is_directory(folder, error)) return;
+  if (error == std::errc::too_many_symbolic_link_levels) check(error);
+  error.clear();
+  if (fs::exists(folder, ignored))
+    throw TrainError(
+        formatted("checkpoint folder '{}' is not a folder{}", folder.string(), kAdvice));
+  if (fs::is_symlink(folder, ignored))
+    throw TrainError(formatted(
+        "checkpoint folder '{}' is a link to '{}', which does not exist: make that folder",
+        folder.string(), fs::read_symlink(folder, ignored).string()));
+  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
+  check(error);
+  with_advice([&] { real_files().make_folder(folder); });
+}
+
+Socket lock_folder(const fs::path& folder) {
+  const fs::path path = folder / ".lock";
+  // Who may write to the folder may lock it, and nobody else: flock() needs no right to write.
+  struct stat status {};
+  const mode_t writers = ::stat(folder.c_str(), &status) == 0 ? status.st_mode & 0222 : 0200;
+  Socket lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, writers * 3));
+  if (!lock.open())
+    throw TrainError(formatted("cannot write to checkpoint folder '{}': {}{}", folder.string(),
+                               std::strerror(errno), kAdvice));
+  if (lock_file(lock, formatted("checkpoint folder '{}'", folder.string()))) return lock;
+  throw TrainError(
+      formatted("checkpoint folder '{}' is in use by another run; wait for it, end it (under "
+                "Slurm: squeue, scancel), or give another --checkpoint-dir",
+                folder.string()));
+}
+
+// A step folder gets its name after all its files are written and synced. So a valid one without
+// DONE is a checkpoint, and gets DONE. An invalid one was damaged later, and is renamed, not
+// removed.
 void resolve_steps_without_done(const fs::path& root) {
   std::map<fs::path, std::string> damaged;
   for (const std::int64_t step : steps_without_done(root)) {
     const fs::path folder = root / step_folder(step);
     const auto manifest = verified_manifest(folder);
     if (!manifest || manifest->state.step != step) {
-      damaged[folder] = folder.string() + " has no " + kDoneFile + ", and " +
-                        (manifest ? "its manifest is of another step" : manifest.error().message);
+      damaged[folder] =
+          formatted("{} has no {}, and {}", folder.string(), kDoneFile,
+                    manifest ? "its manifest is of another step" : manifest.error().message);
       continue;
     }
     real_files().remove(folder / kDoneFile);  // it may be a link or a folder
     mark_complete(real_files(), folder);
-    print_message("checkpoint " + folder.string() + " has no " + kDoneFile +
-                  ", but all its files are valid: " + kDoneFile + " is written");
+    print_message(formatted("checkpoint {} has no {}, but all its files are valid: {} is written",
+                            folder.string(), kDoneFile, kDoneFile));
   }
   if (!damaged.empty() && complete_steps(root).empty()) {
-    throw TrainError(
-        damaged.rbegin()->second +
-        "; there is no complete checkpoint: to start from step 0, remove the folder or give another --checkpoint-dir");
+    throw TrainError(damaged.rbegin()->second +
+                     "; there is no complete checkpoint: to start from step 0, remove the folder "
+                     "or give another --checkpoint-dir");
   }
   for (const auto& [folder, fault] : damaged) rename_to_aside(real_files(), folder, fault);
 }
@@ -67,19 +112,7 @@ void resolve_steps_without_done(const fs::path& root) {
 }  // namespace
 
 Socket acquire_folder(const fs::path& folder) {
-  std::error_code error, ignored;
-  if (!fs::is_directory(folder, ignored)) {
-    if (fs::exists(folder, ignored))
-      throw TrainError("checkpoint folder '" + folder.string() + "' is not a folder" + kAdvice);
-    if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
-    if (error)
-      throw TrainError("cannot create checkpoint folder '" + folder.string() + "': " + error.message() + kAdvice);
-    try {
-      real_files().make_folder(folder);
-    } catch (const TrainError& cause) {
-      throw TrainError(cause.what() + kAdvice);
-    }
-  }
+  make_root(folder);
   Socket lock = lock_folder(folder);
   for (const fs::path& path : leftovers(folder)) real_files().remove(path);
   resolve_steps_without_done(folder);
@@ -95,26 +128,31 @@ bool wait_visible(const fs::path& path) {
   return true;
 }
 
-void check_shared(const fs::path& folder, ProcessGroup& group) {
-  std::string name(kTemporaryPrefix);
-  name += "seen-by-all-";
-  name += group.broadcast(random_token());
-  const fs::path token = folder / name;
+// A save in small: a folder to which all ranks write gets another name and is synced under it.
+void check_saves(const fs::path& root, ProcessGroup& group, FileLayer& files) {
+  const fs::path trial = root / (std::string(kTemporaryPrefix) + "trial-" +
+                                 group.broadcast(random_token())),
+                 renamed = trial.string() + "-renamed";
   all_or_none(group, [&] {
-    if (group.is_first()) real_files().open(token, FileLayer::Owner::kOne)->close();
+    if (group.is_first()) with_advice([&] { files.make_folder(trial); });
   });
   all_or_none(group, [&] {
-    if (!wait_visible(token)) {
-      throw TrainError("checkpoint folder '" + folder.string() +
-                       "' is not the same folder here as on rank 0; --checkpoint-dir must be shared by all nodes");
-    }
-    if (access(folder.c_str(), W_OK) != 0) {
-      throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno) +
-                       kAdvice);
-    }
+    if (!wait_visible(trial))
+      throw TrainError(
+          formatted("checkpoint folder '{}' is not the same folder here as on rank 0; "
+                    "--checkpoint-dir must be shared by all nodes",
+                    root.string()));
+    const std::vector<std::string_view> parts = {"trial"};
+    with_advice([&] { files.write_synced(trial / rank_file(group.rank()), parts); });
   });
   all_or_none(group, [&] {
-    if (group.is_first()) real_files().remove(token);
+    if (!group.is_first()) return;
+    with_advice([&] {
+      files.sync_folder(trial);
+      files.rename(trial, renamed);
+      files.sync_folder(root);
+      files.remove(renamed);
+    });
   });
 }
 

@@ -6,15 +6,16 @@ namespace torchbridge::train {
 
 using nlohmann::json;
 
-std::map<std::string, std::string> shard_metadata(const NamedTensors& state,
-                                                  const std::map<std::string, ElementRange>& ranges) {
+std::map<std::string, std::string> shard_metadata(
+    const NamedTensors& state, const std::map<std::string, ElementRange>& ranges) {
   json offsets = json::object();
   bool is_sharded = false;
   for (const auto& [name, tensor] : state) {
     json& offset = offsets[name]["saved_offsets"] = json::array();
     for (std::int64_t i = 0; i < tensor.dim(); ++i) offset.push_back(0);
     const auto range = ranges.find(name.substr(0, name.rfind('.')));
-    if (tensor.dim() != 1 || range == ranges.end() || range->second.end - range->second.begin == range->second.total)
+    if (tensor.dim() != 1 || range == ranges.end() ||
+        range->second.end - range->second.begin == range->second.total)
       continue;
     offset[0] = range->second.begin;
     is_sharded = true;

@@ -8,7 +8,8 @@
 namespace torchbridge::train {
 namespace {
 
-// Handles to the generators of the process. ATen returns those of a GPU, so nothing of CUDA is linked here.
+// Handles to the generators of the process. ATen returns those of a GPU, so nothing of CUDA is
+// linked here.
 std::vector<std::pair<std::string, at::Generator>> generators(c10::Device device) {
   std::vector<std::pair<std::string, at::Generator>> all = {
       {"cpu_generator", at::globalContext().defaultGenerator(c10::kCPU)}};

@@ -1,9 +1,11 @@
 #include "trainer_template/runtime/checkpoint/load.h"
 
+#include <algorithm>
+
+#include "trainer_template/runtime/checkpoint/fitted_names.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
-#include "trainer_template/runtime/checkpoint/torch_file.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/optim/state_pieces.h"
 
@@ -31,11 +33,11 @@ std::vector<std::string> optimizer_files(const Manifest& manifest) {
   return names;
 }
 
-// The state of a parameter that is not contiguous is copied, while the state of the others would keep the whole image
-// in memory.
+// The state of a parameter that is not contiguous is copied, while the state of the others would
+// keep the whole image in memory.
 bool is_laid_out_as_files(Optimizer& optimizer) {
-  for (const ParameterGroup& group : optimizer.groups()) {
-    for (const auto& [name, parameter] : group.parameters) {
+  for (const ParameterGroup* group : optimizer.groups()) {
+    for (const auto& [name, parameter] : group->parameters) {
       if (!parameter.is_contiguous()) return false;
     }
   }
@@ -46,7 +48,8 @@ bool is_laid_out_as_files(Optimizer& optimizer) {
 
 NeededFiles needed_files(Optimizer& optimizer, ProcessGroup& group) {
   if (!group.device().is_cpu()) return {};
-  return [is_whole = optimizer.shards() == 1 && is_laid_out_as_files(optimizer)](const Manifest& manifest) {
+  return [is_whole = optimizer.shards() == 1 &&
+                     is_laid_out_as_files(optimizer)](const Manifest& manifest) {
     std::vector<std::string> needed = {kModelFile};
     const std::vector<std::string> state = optimizer_files(manifest);
     if (is_whole && state.size() == 1) needed.push_back(state.front());
@@ -54,12 +57,13 @@ NeededFiles needed_files(Optimizer& optimizer, ProcessGroup& group) {
   };
 }
 
-void load_checkpoint(const SelectedCheckpoint& checkpoint, const ModelTensors& model, Optimizer& optimizer,
-                     ProcessGroup& group) {
+void load_checkpoint(const SelectedCheckpoint& checkpoint, const ModelTensors& model,
+                     Optimizer& optimizer, ProcessGroup& group) {
   const Manifest& manifest = checkpoint.manifest;
   all_or_none(group, [&] {
     const std::string what = "checkpoint " + checkpoint.folder.string();
-    copy_tensors(without_aliases(tensors_in(checkpoint, kModelFile), model, what), model.all(), what);
+    copy_tensors(without_aliases(tensors_in(checkpoint, kModelFile), model, what), model.all(),
+                 what);
     StatePieces state(optimizer.ranges());
     const std::vector<std::string> files = optimizer_files(manifest);
     for (const std::string& file : files) state.add(tensors_in(checkpoint, file));
@@ -74,10 +78,16 @@ void load_checkpoint(const SelectedCheckpoint& checkpoint, const ModelTensors& m
   });
 }
 
+NamedTensors tensors_of_file(const SelectedCheckpoint& checkpoint, const std::string& file) {
+  const auto& files = checkpoint.manifest.files;
+  return std::ranges::count(files, file, &FileRecord::name) > 0 ? tensors_in(checkpoint, file)
+                                                                : NamedTensors();
+}
+
 void init_from(const std::filesystem::path& file, const ModelTensors& model, ProcessGroup& group) {
   all_or_none(group, [&] {
-    const NamedTensors weights = is_torch_file(file) ? TorchFile(file).state_dict() : read_safetensors(file);
-    copy_tensors(without_aliases(weights, model, file.string()), model.all(), file.string());
+    copy_tensors(without_aliases(fitted_names(read_safetensors(file), model), model, file.string()),
+                 model.all(), file.string());
   });
 }
 

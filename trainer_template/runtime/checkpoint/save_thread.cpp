@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <system_error>
 
+#include <torchbridge/errors.h>
+#include <torchbridge/process_group.h>
+
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/base/errors.h"
-#include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
 
 namespace torchbridge::train {
@@ -17,19 +19,21 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPoll{1}, kLastPoll{50};
-constexpr std::string_view kFailed = "failed ";  // the prefix of a report with an error instead of records
+constexpr std::string_view kFailed = "failed ";  // an error, instead of records, in the store
 
 // The save was cancelled: its owner no longer waits for it.
 struct SaveCancelled : std::exception {};
 
-// Lowers the priority of this thread and of the threads that it starts later, so that the scheduler prefers the
-// training threads.
+// Lowers the priority of this thread and of the threads that it starts later, so that the scheduler
+// prefers the training threads.
 void lower_priority() {
   constexpr int kNiceness = 10;
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);  // an error is ignored
 }
 
-std::string rank_key(const SaveRequest& request, int rank) { return key(request.key.c_str(), rank); }
+std::string rank_key(const SaveRequest& request, int rank) {
+  return key(request.key.c_str(), rank);
+}
 
 std::vector<std::string> keys_of_other_ranks(const SaveRequest& request) {
   std::vector<std::string> keys;
@@ -37,31 +41,32 @@ std::vector<std::string> keys_of_other_ranks(const SaveRequest& request) {
   return keys;
 }
 
-// The error of the first rank that failed, with the number of the others; empty if none failed.
-std::string first_failure(const std::vector<std::string>& reports) {
+}  // namespace
+
+// With the number of the others; empty if none failed.
+std::string SaveThread::first_failure(const std::vector<ShardReport>& reports) {
   std::string first;
   int others = 0;
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
-    if (!reports[rank].starts_with(kFailed)) continue;
+    if (reports[rank]) continue;
     if (!first.empty()) ++others;
-    if (first.empty()) first = "rank " + std::to_string(rank) + ": " + reports[rank].substr(kFailed.size());
+    if (first.empty()) first = formatted("rank {}: {}", rank, reports[rank].error().message);
   }
-  return others == 0 ? first : first + " (and on " + std::to_string(others) + " more ranks)";
+  return others == 0 ? first : formatted("{} (and on {} more ranks)", first, others);
 }
-
-}  // namespace
 
 SaveThread::SaveThread(SaveRequest request) try
     : request_(std::move(request)), thread_([this](const std::stop_token& stop) { run(stop); }) {
 } catch (const std::system_error& error) {
-  throw TrainError(std::string("cannot start a thread to write a checkpoint: ") + error.what());
+  throw TrainError(formatted("cannot start a thread to write a checkpoint: {}", error.what()));
 }
 
 void SaveThread::run(const std::stop_token& stop) try {
-  std::string own = write_own_shards(stop);
+  ShardReport own = write_own_shards(stop);
   if (request_.rank != 0) {
     // Before wait_written() returns: rank 0 has the report even if this rank is killed afterwards.
-    put(*request_.store, rank_key(request_, request_.rank), own);
+    put(*request_.store, rank_key(request_, request_.rank),
+        own ? to_text(*own) : std::string(kFailed) + own.error().message);
     return finish({});
   }
   {
@@ -77,57 +82,67 @@ void SaveThread::run(const std::stop_token& stop) try {
   finish(one_line(error));
 }
 
-std::string SaveThread::write_own_shards(const std::stop_token& stop) try {
-  const WritePace pace{.bytes_per_s = request_.bytes_per_s, .wait = [&](std::chrono::nanoseconds time) {
+SaveThread::ShardReport SaveThread::write_own_shards(const std::stop_token& stop) try {
+  const WritePace pace{.bytes_per_s = request_.bytes_per_s,
+                       .wait = [&](std::chrono::nanoseconds time) {
                          pause(stop, time, [this] { return rate_limit_lifted_; });
                        }};
   copy_();
   copied_.get();
   request_.snapshot.wait();
   if (request_.low_priority) lower_priority();
-  return to_text(write_shards(request_.files, request_.temporary, request_.snapshot.shards(), pace));
+  return write_shards(request_.files, request_.temporary, request_.snapshot.shards(), pace);
 } catch (const SaveCancelled&) {
   throw;
 } catch (const std::exception& error) {
-  return std::string(kFailed) + error.what();
+  return Error{error.what()};
 }
 
-// Rank 0 polls: a blocking wait would block the connection to the store for all other threads of this process.
-std::vector<std::string> SaveThread::collect_reports(const std::stop_token& stop, std::string own) {
-  std::vector<std::string> reports = {std::move(own)};
+// Rank 0 polls: a blocking wait would block the connection to the store for all other threads of
+// this process.
+std::vector<SaveThread::ShardReport> SaveThread::collect_reports(const std::stop_token& stop,
+                                                                 ShardReport own) {
+  std::vector<ShardReport> reports = {std::move(own)};
   const std::vector<std::string> keys = keys_of_other_ranks(request_);
   for (milliseconds poll = kFirstPoll; !keys.empty() && !request_.store->check(keys);
        poll = std::min(poll * 2, kLastPoll))
     pause(stop, poll);
   for (const std::string& each : keys) {
-    reports.push_back(get(*request_.store, each));
+    const std::string text = get(*request_.store, each);
+    reports.push_back(text.starts_with(kFailed) ? ShardReport(Error{text.substr(kFailed.size())})
+                                                : ShardReport(records_from(text)));
     request_.store->deleteKey(each);
   }
   return reports;
 }
 
-void SaveThread::complete(const std::vector<std::string>& reports) {
+void SaveThread::complete(const std::vector<ShardReport>& reports) {
   std::string failure = first_failure(reports);
   try {
     if (failure.empty()) {
       Manifest manifest = request_.manifest;
       std::vector<ShardRecord> records;
-      for (const std::string& report : reports) std::ranges::move(records_from(report), std::back_inserter(records));
+      for (const ShardReport& report : reports)
+        std::ranges::copy(*report, std::back_inserter(records));
       manifest.files = joined(std::move(records));
-      if (request_.resumed_from) rename_newer_to_aside(request_.files, request_.root, *request_.resumed_from);
+      if (request_.resumed_from)
+        rename_newer_to_aside(request_.files, request_.root, *request_.resumed_from);
       publish(request_.files, request_.root, request_.temporary, manifest);
     }
   } catch (const std::exception& error) {
-    failure = "rank 0: " + std::string(error.what());
+    failure = formatted("rank 0: {}", error.what());
   }
   if (failure.empty()) {
-    const std::string error = update_latest_and_prune(request_.files, request_.root, step(), request_.retention);
+    const std::string error =
+        update_latest_and_prune(request_.files, request_.root, step(), request_.retention);
     if (!error.empty())
-      print_message("the checkpoint of step " + std::to_string(step()) + " is complete, but " + error);
+      print_message(formatted("the checkpoint of step {} is complete, but {}", step(), error));
     return finish({});
   }
-  print_message("checkpoint of step " + std::to_string(step()) + " is not saved: " + failure +
-                "; older checkpoints stay, and the next save tries again");
+  print_message(
+      formatted("checkpoint of step {} is not saved: {}; older checkpoints stay, and the next save "
+                "tries again",
+                step(), failure));
   remove_unpublished(request_.files, request_.root, request_.temporary, step());
   finish(failure);
 }

@@ -1,5 +1,5 @@
-// One save of a checkpoint in a separate thread: copies and writes this rank's shards; rank 0 completes the checkpoint
-// when all ranks have written theirs.
+// One save of a checkpoint in a separate thread: copies and writes this rank's shards; rank 0
+// completes the checkpoint when all ranks have written theirs.
 #pragma once
 
 #include <atomic>
@@ -17,28 +17,33 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "trainer_template/runtime/base/file_layer.h"
+#include "bridge/base/result.h"
 #include "trainer_template/runtime/checkpoint/snapshot.h"
+#include "trainer_template/runtime/checkpoint_format/file_layer.h"
 #include "trainer_template/runtime/checkpoint_format/publish.h"
 
 namespace torchbridge::train {
 
 struct SaveRequest {
   FileLayer& files;
-  std::filesystem::path root, temporary;  // the same on all ranks; `temporary` is unique to this save
-  Snapshot& snapshot;                     // after take(); nothing else uses it until wait_written()
-  Manifest manifest;                      // without its files; of rank 0
+  // The same on all ranks; `temporary` is unique to this save.
+  std::filesystem::path root, temporary;
+  Snapshot& snapshot;  // after take(); nothing else uses it until wait_written()
+  Manifest manifest;   // without its files; of rank 0
   Retention retention;
-  std::optional<std::int64_t> resumed_from;  // renames complete checkpoints after this step to step-N.aside; of rank 0
-  double bytes_per_s = 0;                    // of this rank; 0: no limit
-  bool low_priority = false;                 // after the copy, the thread runs at a lower priority than the training
+  // Renames complete checkpoints after this step to step-N.aside; of rank 0.
+  std::optional<std::int64_t> resumed_from;
+  double bytes_per_s = 0;  // of this rank; 0: no limit
+  // After the copy, the thread runs at a lower priority than the training.
+  bool low_priority = false;
   int rank = 0, world_size = 1;
-  c10::intrusive_ptr<c10d::Store> store;  // carries the records of the ranks to rank 0; not used with one rank
-  std::string key;                        // in the store, unique to this save
+  // Carries the records of the ranks to rank 0; not used with one rank.
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string key;  // in the store, unique to this save
 };
 
-// Does not use the process group, which training uses meanwhile. Only the constructor throws: TrainError, if the system
-// cannot start a thread.
+// Does not use the process group, which training uses meanwhile. Only the constructor throws:
+// TrainError, if the system cannot start a thread.
 class SaveThread {
  public:
   explicit SaveThread(SaveRequest request);
@@ -48,7 +53,8 @@ class SaveThread {
   SaveThread& operator=(const SaveThread&) = delete;
 
   std::int64_t step() const { return request_.manifest.state.step; }
-  // Ready when the thread no longer reads tensors of the run in host memory. For tensors on a GPU: Snapshot::copied().
+  // Ready when the thread no longer reads tensors of the run in host memory. For tensors on a GPU:
+  // Snapshot::copied().
   const std::shared_future<void>& copied() const { return copied_; }
   // Ignores bytes_per_s from now on.
   void lift_rate_limit();
@@ -56,16 +62,21 @@ class SaveThread {
   bool done() const { return done_; }
   // Returns when this rank's shards are written or have failed; then rank 0 has its report.
   void wait_written();
-  // For rank 0: waits for the end of the save and returns its error, which is printed already; empty if the checkpoint
-  // is complete.
+  // For rank 0: waits for the end of the save and returns its error, which is printed already;
+  // empty if the checkpoint is complete.
   std::string wait();
 
  private:
   void run(const std::stop_token& stop);
-  std::string write_own_shards(const std::stop_token& stop);
-  std::vector<std::string> collect_reports(const std::stop_token& stop, std::string own);
-  void complete(const std::vector<std::string>& reports);
-  // Waits for `time`, or less if `enough` returns true after a change. Throws if the save is cancelled.
+  // What a rank wrote, or why it could not.
+  using ShardReport = Result<std::vector<ShardRecord>>;
+
+  ShardReport write_own_shards(const std::stop_token& stop);
+  std::vector<ShardReport> collect_reports(const std::stop_token& stop, ShardReport own);
+  void complete(const std::vector<ShardReport>& reports);
+  static std::string first_failure(const std::vector<ShardReport>& reports);
+  // Waits for `time`, or less if `enough` returns true after a change. Throws if the save is
+  // cancelled.
   void pause(
       const std::stop_token& stop, std::chrono::nanoseconds time,
       const std::function<bool()>& enough = [] { return false; });

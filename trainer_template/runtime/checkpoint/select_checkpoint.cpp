@@ -4,6 +4,7 @@
 #include <sstream>
 #include <vector>
 
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
@@ -20,8 +21,8 @@ struct Candidates {
   bool wanted = false;              // --resume names them: having none is an error
 };
 
-// The first file that a resume loads and the manifest does not list, so that nothing would verify it. Empty if all are
-// listed.
+// The first file that a resume loads and the manifest does not list, so that nothing would verify
+// it. Empty if all are listed.
 std::string not_listed(const Manifest& manifest) {
   std::set<std::string> names;
   bool has_optimizer = false;
@@ -39,40 +40,42 @@ std::string not_listed(const Manifest& manifest) {
 
 Result<Manifest> manifest_of_step(const fs::path& folder) {
   std::error_code error;
-  wait_visible(folder / kDoneFile);  // rank 0 sees it; if this rank does not, read_manifest() reports what is missing
-  if (!fs::is_directory(fs::symlink_status(folder, error))) return Error{"it is not a folder (links are not followed)"};
+  // Rank 0 sees it; if this rank does not, read_manifest() reports what is missing.
+  wait_visible(folder / kDoneFile);
+  if (!fs::is_directory(fs::symlink_status(folder, error)))
+    return Error{"it is not a folder (links are not followed)"};
   auto manifest = read_manifest(folder);
   if (!manifest) return manifest;
-  if (step_folder(manifest->state.step) != folder.filename()) {
-    std::string text = kManifestFile;
-    return Error{text.append(" belongs to another checkpoint, of step ").append(std::to_string(manifest->state.step))};
-  }
+  if (step_folder(manifest->state.step) != folder.filename())
+    return Error{formatted("{} belongs to another checkpoint, of step {}", kManifestFile,
+                           manifest->state.step)};
   if (const std::string missing = not_listed(*manifest); !missing.empty())
-    return Error{std::string(kManifestFile) + " does not list " + missing};
+    return Error{formatted("{} does not list {}", kManifestFile, missing)};
   return manifest;
 }
 
 // Collective: the checkpoint, or the error of the first rank that has one.
-Result<SelectedCheckpoint> verified_by_all(const fs::path& folder, ProcessGroup& group, const NeededFiles& needed) {
+Result<SelectedCheckpoint> verified_by_all(const fs::path& folder, ProcessGroup& group,
+                                           const NeededFiles& needed) {
   Result<Manifest> manifest = Error{};
   std::string fault;
-  KeptImages kept;
-  // With several ranks on a node the file is read through the page cache, which they share.
-  if (group.layout().local_world_size == 1) kept.read_mode = ReadFile::ReadMode::kDirect;
+  FileImages images;
   all_or_none(group, [&] {
     manifest = manifest_of_step(folder);
     if (!manifest) {
       fault = manifest.error().message;
       return;
     }
-    if (needed) kept.images = images_for(*manifest, needed(*manifest));
-    if (const Status good = verify_files(folder, *manifest, group.rank(), group.world_size(), kept); !good)
+    if (needed) images = images_for(*manifest, needed(*manifest));
+    if (const Status good =
+            verify_files(folder, *manifest, group.rank(), group.world_size(), images);
+        !good)
       fault = good.error().message;
   });
   for (const std::string& each : group.all_gather(fault)) {
     if (!each.empty()) return Error{each};
   }
-  return SelectedCheckpoint{folder, *std::move(manifest), std::move(kept.images)};
+  return SelectedCheckpoint{folder, *std::move(manifest), std::move(images)};
 }
 
 // A run that was killed while it replaced a checkpoint may leave only step-N.aside.
@@ -80,22 +83,26 @@ void check_no_aside_folder(const fs::path& root) {
   const std::vector<fs::path> aside = root.empty() ? std::vector<fs::path>() : aside_folders(root);
   if (aside.empty()) return;
   const std::string name = aside.back().filename().string();
-  throw TrainError("checkpoint folder '" + root.string() + "' contains no checkpoint but " + name + ": rename it to " +
-                   aside.back().stem().string() + " to resume from it, or remove it to start from step 0");
+  throw TrainError(
+      formatted("checkpoint folder '{}' contains no checkpoint but {}: rename it to {} to resume "
+                "from it, or remove it to start from step 0",
+                root.string(), name, aside.back().stem().string()));
 }
 
 // Not collective.
 Candidates candidates(const fs::path& root, const std::string& resume) {
   if (resume == "auto") {
-    Candidates found{.root = root, .steps = root.empty() ? std::vector<std::int64_t>() : complete_steps(root)};
+    Candidates found{.root = root,
+                     .steps = root.empty() ? std::vector<std::int64_t>() : complete_steps(root)};
     if (found.steps.empty()) check_no_aside_folder(root);
     return found;
   }
   if (resume == "none") {
     if (root.empty() || complete_steps(root).empty()) return {};
-    throw TrainError("checkpoint folder '" + root.string() +
-                     "' contains checkpoints, and --resume none starts a new run: give another "
-                     "--checkpoint-dir or remove them");
+    throw TrainError(
+        formatted("checkpoint folder '{}' contains checkpoints, and --resume none starts a new "
+                  "run: give another --checkpoint-dir or remove them",
+                  root.string()));
   }
   std::error_code error;
   fs::path path = fs::weakly_canonical(resume, error);
@@ -103,17 +110,27 @@ Candidates candidates(const fs::path& root, const std::string& resume) {
   if (!path.has_filename()) path = path.parent_path();
   const auto step = step_of_folder(path.filename().string());
   if (!step) {
+    if (fs::is_regular_file(path, error)) {
+      throw TrainError(
+          formatted("--resume '{}' is a file, not a checkpoint: if torch.save wrote it, convert it "
+                    "by python -m torchbridge.convert {} {}",
+                    resume, resume, root.empty() ? "FOLDER" : root.string()));
+    }
     Candidates found{.root = path, .steps = complete_steps(path), .wanted = true};
     if (found.steps.empty())
-      throw TrainError("--resume '" + resume +
-                       "': no checkpoint found; give auto, none, a checkpoint or a folder of checkpoints");
+      throw TrainError(
+          formatted("--resume '{}': no checkpoint found; give auto, none, a checkpoint or a folder "
+                    "of checkpoints",
+                    resume));
     return found;
   }
-  if (!is_complete(path)) throw TrainError("--resume '" + resume + "': no complete checkpoint (no " + kDoneFile + ")");
+  if (!is_complete(path))
+    throw TrainError(formatted("--resume '{}': no complete checkpoint (no {})", resume, kDoneFile));
   return {.root = path.parent_path(), .steps = {*step}, .wanted = true};
 }
 
-// All ranks use the candidates of rank 0: on network file systems other ranks may see fewer or more.
+// All ranks use the candidates of rank 0: on network file systems other ranks may see fewer or
+// more.
 Candidates agreed_candidates(const fs::path& root, const std::string& resume, ProcessGroup& group) {
   std::string text;
   all_or_none(group, [&] {
@@ -132,16 +149,21 @@ Candidates agreed_candidates(const fs::path& root, const std::string& resume, Pr
   return agreed;
 }
 
-[[noreturn]] void fail(const Candidates& all, const std::string& resume, const std::string& newest_fault) {
-  if (all.wanted && all.steps.size() == 1) throw TrainError("--resume '" + resume + "': " + newest_fault);
-  throw TrainError("none of the " + std::to_string(all.steps.size()) + " checkpoints in '" + all.root.string() +
-                   "' is valid (" + newest_fault + "): give another --checkpoint-dir to start from step 0");
+[[noreturn]] void fail(const Candidates& all, const std::string& resume,
+                       const std::string& newest_fault) {
+  if (all.wanted && all.steps.size() == 1)
+    throw TrainError(formatted("--resume '{}': {}", resume, newest_fault));
+  throw TrainError(
+      formatted("none of the {} checkpoints in '{}' is valid ({}): give another --checkpoint-dir "
+                "to start from step 0",
+                all.steps.size(), all.root.string(), newest_fault));
 }
 
 }  // namespace
 
 std::optional<SelectedCheckpoint> select_checkpoint(const fs::path& root, const std::string& resume,
-                                                    ProcessGroup& group, const NeededFiles& needed) {
+                                                    ProcessGroup& group,
+                                                    const NeededFiles& needed) {
   const Candidates all = agreed_candidates(root, resume, group);
   if (all.steps.empty()) return std::nullopt;
   std::string newest_fault;
@@ -160,8 +182,9 @@ std::optional<SelectedCheckpoint> select_checkpoint(const fs::path& root, const 
 void check_task(const SelectedCheckpoint& selected, const std::string& task) {
   const auto before = selected.manifest.options.find("task");
   if (before == selected.manifest.options.end() || before->second == task) return;
-  throw TrainError("checkpoint " + selected.folder.string() + " was written with --task " + before->second +
-                   ", this run has --task " + task + ": give --task " + before->second);
+  throw TrainError(
+      formatted("checkpoint {} was written with --task {}, this run has --task {}: give --task {}",
+                selected.folder.string(), before->second, task, before->second));
 }
 
 }  // namespace torchbridge::train

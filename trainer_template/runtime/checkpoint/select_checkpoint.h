@@ -7,28 +7,32 @@
 #include <string>
 #include <vector>
 
-#include "trainer_template/runtime/base/file_image.h"
+#include <torchbridge/process_group.h>
+
 #include "trainer_template/runtime/checkpoint_format/manifest.h"
-#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/formats/file_image.h"
 
 namespace torchbridge::train {
 
 struct SelectedCheckpoint {
   std::filesystem::path folder;  // of one verified checkpoint
   Manifest manifest;
-  FileImages images;  // verified bytes of the files that this rank needs whole; null if there was not enough memory
+  FileImages images;  // verified bytes of the files that this rank needs whole; null if there was
+                      // not enough memory
 };
 
 // The names of the files of which this rank needs every byte, and for whose images it has memory.
 using NeededFiles = std::function<std::vector<std::string>(const Manifest&)>;
 
-// `resume` is "auto": the newest valid checkpoint in `root`; "none"; or the path of a checkpoint or of a folder of
-// checkpoints. Skips a damaged checkpoint, with a message on stderr that names the file and the error, and takes the
-// next older one. Returns nullopt if there is no checkpoint. The ranks divide the verification of the files, but each
-// rank reads and verifies the files that it needs as a whole, once. Collective; throws TrainError on all ranks if all
-// checkpoints are damaged, if the named one is missing or damaged, and for "none" if `root` contains one.
-std::optional<SelectedCheckpoint> select_checkpoint(const std::filesystem::path& root, const std::string& resume,
-                                                    ProcessGroup& group, const NeededFiles& needed = {});
+// `resume` is "auto": the newest valid checkpoint in `root`; "none"; or the path of a checkpoint or
+// of a folder of checkpoints. Skips a damaged checkpoint, with a message on stderr that names the
+// file and the error, and takes the next older one. Returns nullopt if there is no checkpoint. The
+// ranks divide the verification of the files, but each rank reads and verifies the files that it
+// needs as a whole, once. Collective; throws TrainError on all ranks if all checkpoints are
+// damaged, if the named one is missing or damaged, and for "none" if `root` contains one.
+std::optional<SelectedCheckpoint> select_checkpoint(const std::filesystem::path& root,
+                                                    const std::string& resume, ProcessGroup& group,
+                                                    const NeededFiles& needed = {});
 
 // Throws TrainError if the run that wrote the checkpoint had another --task.
 void check_task(const SelectedCheckpoint& selected, const std::string& task);

@@ -6,10 +6,10 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torchbridge/errors.h>
 
-#include "trainer_template/runtime/base/errors.h"
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/failpoint.h"
-#include "trainer_template/runtime/base/stream_copy.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/tensors/pinned_memory.h"
 
@@ -20,7 +20,8 @@ std::uint64_t aligned(std::uint64_t size) {
   return (size + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
 }
 
-// The part of a piece of `size` bytes at `begin` that is in the range, relative to the begin of the piece.
+// The part of a piece of `size` bytes at `begin` that is in the range, relative to the begin of the
+// piece.
 ByteRange overlap(const ByteRange& range, std::uint64_t begin, std::uint64_t size) {
   const std::uint64_t from = std::clamp(range.begin, begin, begin + size),
                       to = std::clamp(range.end, begin, begin + size);
@@ -29,7 +30,9 @@ ByteRange overlap(const ByteRange& range, std::uint64_t begin, std::uint64_t siz
 
 bool is_plain(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
 
-const char* bytes_of(const at::Tensor& tensor) { return static_cast<const char*>(tensor.const_data_ptr()); }
+const char* bytes_of(const at::Tensor& tensor) {
+  return static_cast<const char*>(tensor.const_data_ptr());
+}
 
 bool must_copy(const at::Tensor& tensor, Snapshot::CopyMode mode) {
   return mode == Snapshot::CopyMode::kCopy || !is_plain(tensor);
@@ -37,7 +40,8 @@ bool must_copy(const at::Tensor& tensor, Snapshot::CopyMode mode) {
 
 // The tensor's bytes in the order of the file: a view if the tensor is contiguous, else a copy.
 at::Tensor flat_bytes(const at::Tensor& tensor, const ByteRange& range) {
-  const auto begin = static_cast<std::int64_t>(range.begin), size = static_cast<std::int64_t>(range.size());
+  const auto begin = static_cast<std::int64_t>(range.begin),
+             size = static_cast<std::int64_t>(range.size());
   return tensor.contiguous().reshape(-1).view(at::kByte).narrow(0, begin, size);
 }
 
@@ -56,7 +60,8 @@ void Snapshot::add(const std::string& file, const NamedTensors& tensors, int ind
   for (const auto& [name, tensor] : ordered) shard.file_size += tensor.nbytes();
   shard.range = range_of_writer(shard.file_size, index, count);
   const ByteRange of_header = overlap(shard.range, 0, header.size());
-  if (of_header.size() > 0) shard.pieces.push_back(std::string_view(header).substr(of_header.begin, of_header.size()));
+  if (of_header.size() > 0)
+    shard.pieces.push_back(std::string_view(header).substr(of_header.begin, of_header.size()));
   std::uint64_t begin = header.size(), offset = of_header.size();
   for (const auto& [name, tensor] : ordered) {
     const ByteRange bytes = overlap(shard.range, begin, tensor.nbytes());
@@ -91,7 +96,8 @@ void Snapshot::take(CopyMode mode) {
       continue;
     }
     const auto size = static_cast<std::int64_t>(source.bytes.size());
-    const at::Tensor target = images[source.shard].narrow(0, static_cast<std::int64_t>(source.offset), size);
+    const at::Tensor target =
+        images[source.shard].narrow(0, static_cast<std::int64_t>(source.offset), size);
     piece = {bytes_of(target), source.bytes.size()};
     if (is_plain(source.tensor)) {
       source.target = static_cast<char*>(target.mutable_data_ptr());
@@ -118,10 +124,13 @@ void Snapshot::begin_copies(const std::vector<at::Tensor>& images) {
   const c10::StreamGuard guard(*stream_);
   for (const TensorPiece& source : sources_) {
     if (!source.is_copying) continue;
-    TORCH_CHECK(source.tensor.device() == device, "'", source.name, "' is on ", source.tensor.device(),
-                ", other tensors on ", device);
-    const auto offset = static_cast<std::int64_t>(source.offset), size = static_cast<std::int64_t>(source.bytes.size());
-    images[source.shard].narrow(0, offset, size).copy_(flat_bytes(source.tensor, source.bytes), /*non_blocking=*/true);
+    TORCH_CHECK(source.tensor.device() == device, "'", source.name, "' is on ",
+                source.tensor.device(), ", other tensors on ", device);
+    const auto offset = static_cast<std::int64_t>(source.offset),
+               size = static_cast<std::int64_t>(source.bytes.size());
+    images[source.shard]
+        .narrow(0, offset, size)
+        .copy_(flat_bytes(source.tensor, source.bytes), /*non_blocking=*/true);
   }
   const auto copied = std::make_shared<c10::Event>(device.type());
   copied->record(*stream_);
@@ -132,13 +141,15 @@ void Snapshot::copy() {
   for (const TensorPiece& source : sources_) {
     if (source.target == nullptr) continue;
     failpoint("snapshot");
-    stream_copy({bytes_of(source.tensor) + source.bytes.begin, source.bytes.size()}, source.target);
+    std::copy_n(bytes_of(source.tensor) + source.bytes.begin, source.bytes.size(), source.target);
   }
   for (TensorPiece& source : sources_) {
     if (source.target == nullptr) continue;
     if (version_of(source.tensor) != source.version) {
-      throw TrainError("'" + source.name +
-                       "' was changed between the save and the optimizer's step: save this model without --async-save");
+      throw TrainError(
+          formatted("'{}' was changed between the save and the optimizer's step: change it after "
+                    "that step, or save without --async-save",
+                    source.name));
     }
     source.tensor.reset();
   }

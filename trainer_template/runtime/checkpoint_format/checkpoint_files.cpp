@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/base/checksum.h"
+#include "trainer_template/runtime/checkpoint_format/checksum.h"
 
 namespace torchbridge::train {
 namespace {
@@ -24,7 +24,8 @@ std::string padded(std::int64_t number, int digits) {
 std::vector<std::int64_t> steps_where(const fs::path& root, bool complete) {
   std::vector<std::int64_t> steps;
   std::error_code error;
-  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end;
+       entry.increment(error)) {
     const auto step = step_of_folder(entry->path().filename().string());
     if (step && is_complete(entry->path()) == complete) steps.push_back(*step);
   }
@@ -36,7 +37,8 @@ template <class Fits>
 std::vector<fs::path> entries_where(const fs::path& root, Fits&& fits) {
   std::vector<fs::path> found;
   std::error_code error;
-  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end;
+       entry.increment(error)) {
     if (fits(entry->path().filename().string())) found.push_back(entry->path());
   }
   std::sort(found.begin(), found.end());
@@ -70,19 +72,24 @@ bool is_complete(const fs::path& folder) {
 
 std::vector<std::int64_t> complete_steps(const fs::path& root) { return steps_where(root, true); }
 
-std::vector<std::int64_t> steps_without_done(const fs::path& root) { return steps_where(root, false); }
+std::vector<std::int64_t> steps_without_done(const fs::path& root) {
+  return steps_where(root, false);
+}
 
 std::vector<fs::path> aside_folders(const fs::path& root) {
   return entries_where(root, [](std::string_view name) {
-    return name.ends_with(kAsideSuffix) && step_of_folder(name.substr(0, name.size() - kAsideSuffix.size()));
+    return name.ends_with(kAsideSuffix) &&
+           step_of_folder(name.substr(0, name.size() - kAsideSuffix.size()));
   });
 }
 
 std::vector<fs::path> leftovers(const fs::path& root) {
-  return entries_where(root, [](std::string_view name) { return name.starts_with(kTemporaryPrefix); });
+  return entries_where(root,
+                       [](std::string_view name) { return name.starts_with(kTemporaryPrefix); });
 }
 
-FileRecord write_recorded(FileLayer& files, const fs::path& path, const std::vector<std::string_view>& parts) {
+FileRecord write_recorded(FileLayer& files, const fs::path& path,
+                          const std::vector<std::string_view>& parts) {
   Checksum checksum;
   FileRecord record{.name = path.filename().string()};
   for (std::string_view part : parts) {

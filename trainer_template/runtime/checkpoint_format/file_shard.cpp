@@ -7,18 +7,19 @@
 #include <sstream>
 #include <tuple>
 
-#include "trainer_template/runtime/base/checksum.h"
-#include "trainer_template/runtime/base/errors.h"
-#include "trainer_template/runtime/base/stream_copy.h"
+#include <torchbridge/errors.h>
+
+#include "trainer_template/runtime/checkpoint_format/checksum.h"
 
 namespace torchbridge::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kUnit = 1 << 20;               // of ranges
-constexpr std::size_t kBlock = std::size_t{4} << 20;   // bytes of one write
-constexpr std::size_t kCached = std::size_t{1} << 18;  // small enough to stay in the cache between checksum and copy
+constexpr std::uint64_t kUnit = 1 << 20;              // of ranges
+constexpr std::size_t kBlock = std::size_t{4} << 20;  // bytes of one write
+// Small enough to stay in the cache between checksum and copy.
+constexpr std::size_t kCached = std::size_t{1} << 18;
 
 // Keeps the mean rate of a save below a limit.
 class Pacer {
@@ -27,9 +28,10 @@ class Pacer {
   void wrote(std::size_t bytes) {
     bytes_ += static_cast<double>(bytes);
     if (!pace_.wait) return;
-    const auto due = pace_.bytes_per_s > 0 ? begin_ + std::chrono::duration_cast<Clock::duration>(
-                                                          std::chrono::duration<double>(bytes_ / pace_.bytes_per_s))
-                                           : begin_;
+    const auto due = pace_.bytes_per_s > 0
+                         ? begin_ + std::chrono::duration_cast<Clock::duration>(
+                                        std::chrono::duration<double>(bytes_ / pace_.bytes_per_s))
+                         : begin_;
     pace_.wait(std::max(due - Clock::now(), Clock::duration::zero()));
   }
 
@@ -41,12 +43,13 @@ class Pacer {
 
 bool is_whole_file(const FileShard& shard) { return shard.range == ByteRange{0, shard.file_size}; }
 
-// Collects bytes into blocks, and writes one block while it collects the next. Aligned contiguous bytes are written
-// without a copy: they must not change until finish().
+// Collects bytes into blocks, and writes one block while it collects the next. Aligned contiguous
+// bytes are written without a copy: they must not change until finish().
 class BlockWriter {
  public:
   // `offset`: where the first byte goes.
-  BlockWriter(OutputFile& file, std::uint64_t offset, Pacer& pacer) : file_(file), offset_(offset), pacer_(pacer) {}
+  BlockWriter(OutputFile& file, std::uint64_t offset, Pacer& pacer)
+      : file_(file), offset_(offset), pacer_(pacer) {}
 
   void add(std::string_view bytes) {
     while (!bytes.empty()) {
@@ -73,20 +76,23 @@ class BlockWriter {
     alignas(kDirectAlignment) std::array<char, kBlock> bytes;
   };
 
-  // Copies `part` to the end of the block in buffers_[current_]; moves the block there first if it refers to the
-  // caller's bytes.
+  // Copies `part` to the end of the block in buffers_[current_]; moves the block there first if it
+  // refers to the caller's bytes.
   void gather(std::string_view part) {
     std::unique_ptr<Buffer>& buffer = buffers_[current_];
     if (!buffer) buffer = std::make_unique_for_overwrite<Buffer>();
     char* const begin = buffer->bytes.data();
     if (block_.data() != begin) std::ranges::copy(block_, begin);
-    stream_copy(part, begin + block_.size());
+    std::ranges::copy(part, begin + block_.size());
     block_ = {begin, block_.size() + part.size()};
   }
   void write() {
     wait();
-    const auto write_block = [&file = file_, offset = offset_, block = block_] { file.write_at(offset, block); };
-    // A short last block is not worth a thread. If the system cannot start one, get() writes the block.
+    const auto write_block = [&file = file_, offset = offset_, block = block_] {
+      file.write_at(offset, block);
+    };
+    // A short last block is not worth a thread. If the system cannot start one, get() writes the
+    // block.
     if (block_.size() == kBlock) {
       written_ = std::async(std::launch::async | std::launch::deferred, write_block);
     } else {
@@ -114,7 +120,8 @@ class BlockWriter {
 // The file is written, not synced.
 ShardRecord write_shard(BlockWriter& writer, const FileShard& shard) {
   const bool whole = is_whole_file(shard);
-  ShardRecord record{.file = {.name = shard.name, .size = shard.file_size}, .begin = shard.range.begin};
+  ShardRecord record{.file = {.name = shard.name, .size = shard.file_size},
+                     .begin = shard.range.begin};
   Checksum all;
   for (const std::string_view piece : shard.pieces) {
     Checksum own;
@@ -148,7 +155,8 @@ std::vector<ShardRecord> write_shards(FileLayer& files, const std::filesystem::p
   for (const FileShard& shard : shards) {
     if (shard.range.size() == 0) continue;
     const bool whole = is_whole_file(shard);
-    written.push_back(files.open(folder / shard.name, whole ? FileLayer::Owner::kOne : FileLayer::Owner::kSeveral));
+    written.push_back(files.open(folder / shard.name,
+                                 whole ? FileLayer::Owner::kOne : FileLayer::Owner::kSeveral));
     // Destroyed before its file: its destructor waits for a write that still runs after an error.
     BlockWriter writer(*written.back(), shard.range.begin, pacer);
     records.push_back(write_shard(writer, shard));
@@ -162,8 +170,8 @@ std::vector<ShardRecord> write_shards(FileLayer& files, const std::filesystem::p
 std::string to_text(const std::vector<ShardRecord>& records) {
   std::ostringstream text;
   for (const auto& [file, begin] : records) {
-    text << file.name << ' ' << file.size << ' ' << begin << ' ' << (file.xxh3.empty() ? "-" : file.xxh3) << ' '
-         << file.parts.size() << '\n';
+    text << file.name << ' ' << file.size << ' ' << begin << ' '
+         << (file.xxh3.empty() ? "-" : file.xxh3) << ' ' << file.parts.size() << '\n';
     for (const FilePart& part : file.parts) text << part.size << ' ' << part.xxh3 << '\n';
   }
   return text.str();
@@ -173,8 +181,8 @@ std::vector<ShardRecord> records_from(const std::string& text) {
   std::vector<ShardRecord> records;
   std::istringstream words(text);
   ShardRecord record;
-  for (std::size_t parts = 0;
-       words >> record.file.name >> record.file.size >> record.begin >> record.file.xxh3 >> parts;) {
+  for (std::size_t parts = 0; words >> record.file.name >> record.file.size >> record.begin >>
+                              record.file.xxh3 >> parts;) {
     if (record.file.xxh3 == "-") record.file.xxh3.clear();
     record.file.parts.resize(parts);
     for (FilePart& part : record.file.parts) words >> part.size >> part.xxh3;
@@ -190,17 +198,20 @@ std::vector<FileRecord> joined(std::vector<ShardRecord> records) {
   std::vector<FileRecord> files;
   std::uint64_t end = 0;  // of the shards of the last file so far
   const auto check_complete = [&] {
-    if (!files.empty() && end != files.back().size) throw TrainError(files.back().name + " was not written completely");
+    if (!files.empty() && end != files.back().size)
+      throw TrainError(files.back().name + " was not written completely");
   };
   for (ShardRecord& record : records) {
     if (files.empty() || files.back().name != record.file.name) {
       check_complete();
-      files.push_back({.name = record.file.name, .size = record.file.size, .xxh3 = record.file.xxh3});
+      files.push_back(
+          {.name = record.file.name, .size = record.file.size, .xxh3 = record.file.xxh3});
       end = 0;
     }
     if (record.begin != end || record.file.size != files.back().size) {
       throw TrainError(record.file.name +
-                       ": the parts that the ranks wrote do not fit together: do all ranks have the same model?");
+                       ": the parts that the ranks wrote do not fit together: do all ranks have "
+                       "the same model?");
     }
     for (FilePart& part : record.file.parts) {
       end += part.size;

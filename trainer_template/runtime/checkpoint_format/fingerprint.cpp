@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "trainer_template/runtime/base/checksum.h"
+#include "trainer_template/runtime/checkpoint_format/checksum.h"
 
 namespace torchbridge::train {
 namespace {
@@ -31,7 +31,8 @@ std::string fingerprint_of(std::span<const std::span<const std::byte>> pieces) {
     for (; total > kWhole && block < kSampledBlocks; ++block) {
       const std::uint64_t start = block * (total - kBlockBytes) / (kSampledBlocks - 1);
       if (start >= begin + piece.size()) break;
-      add(piece.subspan(start - begin, std::min(kBlockBytes, begin + piece.size() - start)), checksum);
+      add(piece.subspan(start - begin, std::min(kBlockBytes, begin + piece.size() - start)),
+          checksum);
     }
     begin += piece.size();
   }

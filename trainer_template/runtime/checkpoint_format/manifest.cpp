@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/base/checksum.h"
-#include "trainer_template/runtime/checkpoint_format/state_entries.h"
+#include "bridge/base/message_text.h"
+#include "trainer_template/runtime/checkpoint_format/checksum.h"
 
 namespace torchbridge::train {
 
@@ -28,9 +28,9 @@ Integer integer(const json& value) {
     if (const auto number = value.get<std::int64_t>(); std::in_range<Integer>(number))
       return static_cast<Integer>(number);
   }
-  throw std::invalid_argument("is invalid: it has " +
-                              printable(value.dump(-1, ' ', true, json::error_handler_t::replace)) +
-                              " where an integer in the range of its type is expected");
+  throw std::invalid_argument(
+      formatted("is invalid: it has {} where an integer in the range of its type is expected",
+                printable(value.dump(-1, ' ', true, json::error_handler_t::replace))));
 }
 
 json to_json(const FileRecord& file) {
@@ -46,17 +46,22 @@ FileRecord file_from(const json& record) {
                   .size = integer<std::uint64_t>(record.at("size")),
                   .xxh3 = record.value("xxh3_128", "")};
   if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos) {
-    throw std::invalid_argument("names a file outside of its folder: '" + printable(file.name) + "'");
+    throw std::invalid_argument(
+        formatted("names a file outside of its folder: '{}'", printable(file.name)));
   }
   std::uint64_t left = file.size;
   for (const json& entry : record.value("parts", json::array())) {
-    const FilePart& part =
-        file.parts.emplace_back(FilePart{.size = integer<std::uint64_t>(entry.at(0)), .xxh3 = entry.at(1)});
-    if (part.size > left) throw std::invalid_argument("has parts that are longer than '" + printable(file.name) + "'");
+    const FilePart& part = file.parts.emplace_back(
+        FilePart{.size = integer<std::uint64_t>(entry.at(0)), .xxh3 = entry.at(1)});
+    if (part.size > left)
+      throw std::invalid_argument(
+          formatted("has parts that are longer than '{}'", printable(file.name)));
     left -= part.size;
   }
   const bool is_covered = file.parts.empty() ? !file.xxh3.empty() : left == 0;
-  if (!is_covered) throw std::invalid_argument("has no checksum for every byte of '" + printable(file.name) + "'");
+  if (!is_covered)
+    throw std::invalid_argument(
+        formatted("has no checksum for every byte of '{}'", printable(file.name)));
   return file;
 }
 
@@ -71,8 +76,9 @@ json to_json(const OptimizerRecord& optimizer) {
 OptimizerRecord optimizer_from(const json& record) {
   OptimizerRecord optimizer{.kind = record.at("kind"), .groups = {}};
   for (const json& group : record.at("groups")) {
-    optimizer.groups.push_back(
-        {.name = group.at("name"), .options = group.at("options"), .parameters = group.at("parameters")});
+    optimizer.groups.push_back({.name = group.at("name"),
+                                .options = group.at("options"),
+                                .parameters = group.at("parameters")});
   }
   return optimizer;
 }
@@ -84,20 +90,20 @@ TrainState state_from(const json& document) {
   state.position = {.epoch = integer<std::int64_t>(document.at("epoch")),
                     .consumed = integer<std::int64_t>(document.at("epoch_samples_consumed"))};
   state.samples_seen = integer<std::int64_t>(document.at("samples_seen"));
-  state.seed = integer<std::uint64_t>(document.at("sampler_seed"));
   state.train_set = document.value("train_set_fingerprint", "");
   for (const json& bucket : document.at("ddp_buckets")) {
     auto& indices = state.buckets.emplace_back();
     for (const json& index : bucket) indices.push_back(integer<std::size_t>(index));
   }
-  read_state_entries(document.value("state", std::map<std::string, double>()), state);
+  state.parts = document.value("state", PartNumbers());
   return state;
 }
 
 void check_names(const std::vector<FileRecord>& files) {
   std::set<std::string> names;
   for (const FileRecord& file : files) {
-    if (!names.insert(file.name).second) throw std::invalid_argument("names '" + printable(file.name) + "' twice");
+    if (!names.insert(file.name).second)
+      throw std::invalid_argument(formatted("names '{}' twice", printable(file.name)));
   }
 }
 
@@ -119,14 +125,14 @@ std::string to_json(const Manifest& manifest) {
       {"epoch_samples_consumed", state.position.consumed},
       {"samples_seen", state.samples_seen},
       {"world_size", manifest.world_size},
-      {"sampler_seed", state.seed},
       {"options", manifest.options},
       {"versions", manifest.versions},
       {"ddp_buckets", state.buckets},
-      {"state", state_entries(state)},
+      {"state", state.parts},
       {"optimizer", to_json(manifest.optimizer)},
       {"files", files},
   };
+  if (manifest.seed) document["sampler_seed"] = *manifest.seed;
   if (!state.run.empty()) document["run"] = state.run;
   if (!state.train_set.empty()) document["train_set_fingerprint"] = state.train_set;
   constexpr std::string_view kEnd = "\n}";
@@ -137,19 +143,24 @@ std::string to_json(const Manifest& manifest) {
 
 bool has_valid_checksum(std::string_view text) {
   static const std::size_t size = checksum_entry("").size();
-  return text.size() >= size && text.substr(text.size() - size) == checksum_entry(text.substr(0, text.size() - size));
+  return text.size() >= size &&
+         text.substr(text.size() - size) == checksum_entry(text.substr(0, text.size() - size));
 }
 
 Result<Manifest> manifest_from_json(std::string_view text) try {
   const json document = json::parse(text);
-  if (document.at("format") != "torchbridge-checkpoint") return Error{"is not a checkpoint's manifest"};
+  if (document.at("format") != "torchbridge-checkpoint")
+    return Error{"is not a checkpoint's manifest"};
   if (document.at("version") != Manifest::kVersion) {
-    return Error{"has format version " +
-                 printable(document.at("version").dump(-1, ' ', true, json::error_handler_t::replace)) +
-                 ", this program reads " + std::to_string(Manifest::kVersion)};
+    return Error{formatted(
+        "has format version {}, this program reads {}",
+        printable(document.at("version").dump(-1, ' ', true, json::error_handler_t::replace)),
+        Manifest::kVersion)};
   }
   Manifest manifest;
   manifest.world_size = integer<int>(document.at("world_size"));
+  if (const auto seed = document.find("sampler_seed"); seed != document.end())
+    manifest.seed = integer<std::uint64_t>(*seed);
   document.at("options").get_to(manifest.options);
   document.at("versions").get_to(manifest.versions);
   manifest.state = state_from(document);
@@ -162,7 +173,7 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   }
   return manifest;
 } catch (const json::exception& error) {
-  return Error{"is invalid: " + printable(error.what())};
+  return Error{formatted("is invalid: {}", printable(error.what()))};
 } catch (const std::invalid_argument& error) {
   return Error{error.what()};
 }

@@ -4,8 +4,10 @@
 #include <exception>
 #include <string_view>
 
+#include <torchbridge/errors.h>
+
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/base/failpoint.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 
@@ -19,15 +21,21 @@ std::string latest_link_error(const fs::path& root) {
   std::error_code ignored;
   const fs::path link = root / kLatestLink;
   if (!fs::is_directory(fs::symlink_status(link, ignored))) return {};
-  return "'" + link.string() + "' is a folder, expected the link to the newest checkpoint: move the folder away";
+  return formatted(
+      "'{}' is a folder, expected the link to the newest checkpoint: move the folder away",
+      link.string());
 }
 
 }  // namespace
 
-std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const Retention& retention) {
+std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps,
+                                          const Retention& retention) {
   std::sort(steps.rbegin(), steps.rend());
-  steps.erase(steps.begin(), steps.begin() + std::min<std::ptrdiff_t>(retention.keep, std::ssize(steps)));
-  std::erase_if(steps, [&](std::int64_t step) { return retention.keep_every > 0 && step % retention.keep_every == 0; });
+  steps.erase(steps.begin(),
+              steps.begin() + std::min<std::ptrdiff_t>(retention.keep, std::ssize(steps)));
+  std::erase_if(steps, [&](std::int64_t step) {
+    return retention.keep_every > 0 && step % retention.keep_every == 0;
+  });
   return steps;
 }
 
@@ -37,9 +45,10 @@ void rename_to_aside(FileLayer& files, const fs::path& folder, const std::string
   const bool replaces_another = fs::exists(fs::symlink_status(aside, ignored));
   files.remove(aside);
   files.rename(folder, aside);
-  print_message("checkpoint " + folder.string() + " renamed to " + aside.filename().string() +
-                (replaces_another ? ", which replaces an earlier folder of that name" : "") + ": " + why +
-                "; remove it with rm -r if you do not need it");
+  print_message(
+      formatted("checkpoint {} renamed to {}{}: {}; remove it with rm -r if you do not need it",
+                folder.string(), aside.filename().string(),
+                replaces_another ? ", which replaces an earlier folder of that name" : "", why));
 }
 
 void rename_newer_to_aside(FileLayer& files, const fs::path& root, std::int64_t step) {
@@ -50,11 +59,13 @@ void rename_newer_to_aside(FileLayer& files, const fs::path& root, std::int64_t 
     if (newer > step)
       rename_to_aside(
           files, root / step_folder(newer),
-          "it is newer than the checkpoint of step " + std::to_string(step) + ", from which training resumed");
+          formatted("it is newer than the checkpoint of step {}, from which training resumed",
+                    step));
   }
 }
 
-void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, const Manifest& manifest) {
+void publish(FileLayer& files, const fs::path& root, const fs::path& temporary,
+             const Manifest& manifest) {
   const std::string text = to_json(manifest);
   const std::vector<std::string_view> parts = {text};
   files.write_synced(temporary / kManifestFile, parts);
@@ -79,7 +90,8 @@ void mark_complete(FileLayer& files, const fs::path& folder) {
 
 void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) {
   if (const std::string fault = latest_link_error(root); !fault.empty()) throw TrainError(fault);
-  const fs::path link = root / kLatestLink, aside = root / (std::string(kTemporaryPrefix) + kLatestLink);
+  const fs::path link = root / kLatestLink,
+                 aside = root / (std::string(kTemporaryPrefix) + kLatestLink);
   files.remove(aside);
   if (!fs::exists(root / step_folder(step))) return files.remove(link);
   if (!files.link(step_folder(step), aside)) return;
@@ -101,10 +113,11 @@ std::string update_latest_and_prune(FileLayer& files, const fs::path& root, std:
   }
   return fault;
 } catch (const std::exception& error) {
-  return std::string("not all older ones were removed: ") + error.what();
+  return formatted("not all older ones were removed: {}", error.what());
 }
 
-void remove_unpublished(FileLayer& files, const fs::path& root, const fs::path& temporary, std::int64_t step) noexcept {
+void remove_unpublished(FileLayer& files, const fs::path& root, const fs::path& temporary,
+                        std::int64_t step) noexcept {
   const fs::path folder = root / step_folder(step);
   for (const fs::path& path : {temporary, folder}) {
     try {

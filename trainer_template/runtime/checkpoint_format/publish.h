@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "trainer_template/runtime/base/file_layer.h"
+#include "trainer_template/runtime/checkpoint_format/file_layer.h"
 #include "trainer_template/runtime/checkpoint_format/manifest.h"
 
 namespace torchbridge::train {
 
-constexpr const char* kLatestLink = "latest";  // in the folder of checkpoints: a link to the newest one
+// In the folder of checkpoints: a link to the newest one.
+constexpr const char* kLatestLink = "latest";
 
 // Which checkpoints are kept.
 struct Retention {
@@ -20,38 +21,41 @@ struct Retention {
 };
 
 // The steps that are not kept, newest first.
-std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const Retention& retention);
+std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps,
+                                          const Retention& retention);
 
-// Renames `folder` to FOLDER.aside, which no run reads, and prints a message with the reason `why`. Replaces an earlier
-// FOLDER.aside. Throws TrainError.
+// Renames `folder` to FOLDER.aside, which no run reads, and prints a message with the reason `why`.
+// Replaces an earlier FOLDER.aside. Throws TrainError.
 void rename_to_aside(FileLayer& files, const std::filesystem::path& folder, const std::string& why);
 
-// For a run that resumed from `step`: renames the complete checkpoints after it, which are not of this run, to
-// step-N.aside. Points `latest` to `step` first, so that it never points to a renamed folder.
+// For a run that resumed from `step`: renames the complete checkpoints after it, which are not of
+// this run, to step-N.aside. Points `latest` to `step` first, so that it never points to a renamed
+// folder.
 void rename_newer_to_aside(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
 
-// The last steps of a save: manifest, folder sync, rename to root/step-N, DONE. A folder of that name is renamed to
-// step-N.aside if it is complete, else removed. The checkpoint is complete with DONE. REQUIRES: all files but the
-// manifest are in `temporary` and synced. Throws TrainError.
-void publish(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary,
-             const Manifest& manifest);
+// The last steps of a save: manifest, folder sync, rename to root/step-N, DONE. A folder of that
+// name is renamed to step-N.aside if it is complete, else removed. The checkpoint is complete with
+// DONE. REQUIRES: all files but the manifest are in `temporary` and synced. Throws TrainError.
+void publish(FileLayer& files, const std::filesystem::path& root,
+             const std::filesystem::path& temporary, const Manifest& manifest);
 
 // Writes DONE and syncs it. REQUIRES: all other files in `folder` are synced.
 void mark_complete(FileLayer& files, const std::filesystem::path& folder);
 
-// Makes `latest` a link to the checkpoint of `step`, synced; removes `latest` if there is no such checkpoint. Does
-// nothing on a file system without links. Throws TrainError, also if `latest` is a folder.
+// Makes `latest` a link to the checkpoint of `step`, synced; removes `latest` if there is no such
+// checkpoint. Does nothing on a file system without links. Throws TrainError, also if `latest` is a
+// folder.
 void point_latest_to(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
 
-// After publish(): updates `latest`, then removes the checkpoints that are not kept, also if `latest` is a folder.
-// Returns an error as one line instead of throwing, because the new checkpoint is complete; empty if there was no
-// error.
-std::string update_latest_and_prune(FileLayer& files, const std::filesystem::path& root, std::int64_t newest,
-                                    const Retention& retention);
+// After publish(): updates `latest`, then removes the checkpoints that are not kept, also if
+// `latest` is a folder. Returns an error as one line instead of throwing, because the new
+// checkpoint is complete; empty if there was no error.
+std::string update_latest_and_prune(FileLayer& files, const std::filesystem::path& root,
+                                    std::int64_t newest, const Retention& retention);
 
-// After a publish() that threw, or instead of one: removes the written files, unless DONE exists. Ignores errors: the
-// next run removes the rest.
-void remove_unpublished(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary,
-                        std::int64_t step) noexcept;
+// After a publish() that threw, or instead of one: removes the written files, unless DONE exists.
+// Ignores errors: the next run removes the rest.
+void remove_unpublished(FileLayer& files, const std::filesystem::path& root,
+                        const std::filesystem::path& temporary, std::int64_t step) noexcept;
 
 }  // namespace torchbridge::train

@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/base/checksum.h"
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/checksum.h"
+#include "trainer_template/runtime/checkpoint_format/read_file.h"
 #include "trainer_template/runtime/formats/safetensors_header.h"
 
 namespace torchbridge::train {
@@ -24,7 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kHeaderLength = 8;
-constexpr int kReaders = 4;  // threads of each rank: while one computes a checksum, the others keep the disk busy
+// Threads of each rank: while one computes a checksum, the others keep the disk busy.
+constexpr int kReaders = 4;
 constexpr std::uint64_t kLargestManifest = 256 << 20;
 
 // Bytes [begin, end) of a file, and their checksum.
@@ -34,8 +37,10 @@ struct ChecksumRange {
   std::string_view xxh3;
 };
 
-// All ranges in the order of the files and their bytes: of the files in `images` if `whole`, else of the others.
-std::vector<ChecksumRange> checksum_ranges(const Manifest& manifest, const FileImages& images, bool whole) {
+// All ranges in the order of the files and their bytes: of the files in `images` if `whole`, else
+// of the others.
+std::vector<ChecksumRange> checksum_ranges(const Manifest& manifest, const FileImages& images,
+                                           bool whole) {
   std::vector<ChecksumRange> all;
   for (const FileRecord& file : manifest.files) {
     if (images.contains(file.name) != whole) continue;
@@ -55,46 +60,64 @@ std::vector<ChecksumRange> shard_of(const std::vector<ChecksumRange>& all, int s
   std::uint64_t total = 0, before = 0;
   for (const ChecksumRange& one : all) total += one.end - one.begin + 1;
   for (const ChecksumRange& one : all) {
-    if (static_cast<int>(static_cast<double>(before) / static_cast<double>(total) * shards) == shard)
+    if (static_cast<int>(static_cast<double>(before) / static_cast<double>(total) * shards) ==
+        shard)
       own.push_back(one);
     before += one.end - one.begin + 1;
   }
   return own;
 }
 
-// The tensors in the range, by the header of the file: " (tensor 'layers.0.weight')". Empty if it has no readable
-// header.
-std::string tensors_in(const ReadFile& file, const ChecksumRange& range) {
-  std::string start;
-  const auto read = [&](std::uint64_t end) {
-    return file.read(start.size(), end, [&](std::string_view bytes) { return !start.append(bytes).empty(); });
-  };
-  if (!range.file->name.ends_with(".safetensors") || file.size() < kHeaderLength || !read(kHeaderLength)) return {};
-  const auto size = header_size(start, file.size());
-  if (!size || !read(*size)) return {};
-  if (range.begin < *size && range.end <= *size) return " (its header)";
-  const auto header = parse_header(start, file.size());
-  if (!header) return {};
-  std::string names;
-  for (const TensorEntry& tensor : header->tensors) {
-    if (tensor.begin == tensor.end || *size + tensor.end <= range.begin || *size + tensor.begin >= range.end) continue;
-    if (!names.empty()) return " (tensor '" + names + "' or a later one)";
-    names = printable(tensor.name);
+// Which tensors are where in a file, by its header as far as that can be read.
+class TensorRanges {
+ public:
+  TensorRanges(const ReadFile& file, const FileRecord& record) {
+    std::string start;
+    const auto read = [&](std::uint64_t end) {
+      return file.read(start.size(), end,
+                       [&](std::string_view bytes) { return !start.append(bytes).empty(); });
+    };
+    if (!record.name.ends_with(".safetensors") || file.size() < kHeaderLength ||
+        !read(kHeaderLength))
+      return;
+    const auto size = header_size(start, file.size());
+    if (!size || !read(*size)) return;
+    size_ = *size;
+    if (auto header = parse_header(start, file.size())) tensors_ = std::move(header->tensors);
   }
-  return names.empty() ? names : " (tensor '" + names + "')";
-}
+
+  // " (tensor 'layers.0.weight')"; empty if it is not known.
+  std::string names_in(const ChecksumRange& range) const {
+    if (range.begin < size_ && range.end <= size_) return " (its header)";
+    std::string name;
+    for (auto tensor = std::ranges::partition_point(
+             tensors_, [&](const TensorEntry& each) { return size_ + each.end <= range.begin; });
+         tensor != tensors_.end() && size_ + tensor->begin < range.end; ++tensor) {
+      if (tensor->begin == tensor->end) continue;
+      if (!name.empty()) return formatted(" (tensor '{}' or a later one)", name);
+      name = printable(tensor->name);
+    }
+    return name.empty() ? name : formatted(" (tensor '{}')", name);
+  }
+
+ private:
+  std::uint64_t size_ = 0;            // of the header
+  std::vector<TensorEntry> tensors_;  // in the order of their bytes
+};
 
 // Compares a stream of bytes with the checksums of consecutive parts.
 class Comparison {
  public:
-  Comparison(std::span<const ChecksumRange> parts, std::size_t max_faults) : parts_(parts), max_faults_(max_faults) {
+  Comparison(std::span<const ChecksumRange> parts, std::size_t max_faults)
+      : parts_(parts), max_faults_(max_faults) {
     end_parts();
   }
 
   // False once `max_faults` parts differ.
   bool take(std::string_view bytes) {
     while (!bytes.empty() && !parts_.empty()) {
-      const std::string_view own = bytes.substr(0, parts_.front().end - parts_.front().begin - seen_);
+      const std::string_view own =
+          bytes.substr(0, parts_.front().end - parts_.front().begin - seen_);
       checksum_->add(own);
       seen_ += own.size();
       bytes.remove_prefix(own.size());
@@ -124,34 +147,41 @@ class Comparison {
 };
 
 // The first `max_faults` errors in consecutive parts of one file.
-std::vector<std::string> faults_in_file(const fs::path& folder, std::span<const ChecksumRange> parts,
-                                        const KeptImages& kept, std::size_t max_faults) {
+std::vector<std::string> faults_in_file(const fs::path& folder,
+                                        std::span<const ChecksumRange> parts,
+                                        const FileImages& kept, std::size_t max_faults) {
   const FileRecord& record = *parts.front().file;
-  const auto found = kept.images.find(record.name);
-  FileImage* const image = found == kept.images.end() ? nullptr : found->second.get();
-  const ReadFile file(folder / record.name, image ? kept.read_mode : ReadFile::ReadMode::kCached);
+  const auto found = kept.find(record.name);
+  FileImage* const image = found == kept.end() ? nullptr : found->second.get();
+  const ReadFile file(folder / record.name);
   if (file.error()) return {record.name + " " + file.error()};
   if (file.size() != record.size) {
-    return {record.name + " has " + std::to_string(file.size()) + " bytes, expected " + std::to_string(record.size)};
+    return {formatted("{} has {} bytes, expected {}", record.name, file.size(), record.size)};
   }
   Comparison comparison(parts, max_faults);
   const auto take = [&](std::string_view bytes) { return comparison.take(bytes); };
   const std::uint64_t begin = parts.front().begin, end = parts.back().end;
-  const bool delivered = image ? file.read_into(*image, begin, end, take) : file.read(begin, end, take);
+  const bool delivered =
+      image ? file.read_into(*image, begin, end, take) : file.read(begin, end, take);
   std::vector<std::string> faults;
-  for (const ChecksumRange& part : comparison.differ())
-    faults.push_back(record.name + " is damaged: its checksum differs" + tensors_in(file, part));
-  if (!delivered) faults.push_back(record.name + " cannot be read");
+  if (!comparison.differ().empty()) {
+    const TensorRanges tensors(file, record);
+    for (const ChecksumRange& part : comparison.differ())
+      faults.push_back(
+          formatted("{} is damaged: its checksum differs{}", record.name, tensors.names_in(part)));
+  }
+  if (!delivered) faults.push_back(formatted("{} cannot be read", record.name));
   return faults;
 }
 
 // The first `max_faults` errors. A file that is missing or has another size is one error.
-std::vector<std::string> faults(const fs::path& folder, std::span<const ChecksumRange> parts, const KeptImages& kept,
-                                std::size_t max_faults) {
+std::vector<std::string> faults(const fs::path& folder, std::span<const ChecksumRange> parts,
+                                const FileImages& kept, std::size_t max_faults) {
   std::vector<std::string> found;
   while (!parts.empty() && found.size() < max_faults) {
     const FileRecord* const file = parts.front().file;
-    const auto end = std::ranges::find_if(parts, [&](const ChecksumRange& part) { return part.file != file; });
+    const auto end =
+        std::ranges::find_if(parts, [&](const ChecksumRange& part) { return part.file != file; });
     const auto own = parts.first(static_cast<std::size_t>(end - parts.begin()));
     for (std::string& fault : faults_in_file(folder, own, kept, max_faults - found.size())) {
       if (found.empty() || found.back() != fault) found.push_back(std::move(fault));
@@ -168,13 +198,15 @@ Result<Manifest> read_manifest(const fs::path& folder) {
   const ReadFile file(folder / name);
   if (file.error()) return Error{name + " " + file.error()};
   if (file.size() > kLargestManifest)
-    return Error{name + " is damaged: it has " + std::to_string(file.size()) + " bytes"};
+    return Error{formatted("{} is damaged: it has {} bytes", name, file.size())};
   std::string text;
-  if (!file.read(0, file.size(), [&](std::string_view bytes) { return !text.append(bytes).empty(); }))
-    return Error{name + " cannot be read"};
+  if (!file.read(0, file.size(),
+                 [&](std::string_view bytes) { return !text.append(bytes).empty(); }))
+    return Error{formatted("{} cannot be read", name)};
   auto manifest = manifest_from_json(text);
   if (!manifest) return Error{name + " " + manifest.error().message};
-  if (!has_valid_checksum(text)) return Error{name + " is damaged: its checksum differs"};
+  if (!has_valid_checksum(text))
+    return Error{formatted("{} is damaged: its checksum differs", name)};
   return manifest;
 }
 
@@ -192,12 +224,14 @@ FileImages images_for(const Manifest& manifest, const std::vector<std::string>& 
   return images;
 }
 
-Status verify_files(const fs::path& folder, const Manifest& manifest, int shard, int shards, const KeptImages& kept) {
-  const std::vector<ChecksumRange> own = checksum_ranges(manifest, kept.images, true),
-                                   all = checksum_ranges(manifest, kept.images, false);
+Status verify_files(const fs::path& folder, const Manifest& manifest, int shard, int shards,
+                    const FileImages& kept) {
+  const std::vector<ChecksumRange> own = checksum_ranges(manifest, kept, true),
+                                   all = checksum_ranges(manifest, kept, false);
   const auto fault_of_reader = [&](int reader) {
     std::vector<ChecksumRange> parts = shard_of(own, reader, kReaders);
-    std::ranges::copy(shard_of(all, shard * kReaders + reader, shards * kReaders), std::back_inserter(parts));
+    std::ranges::copy(shard_of(all, shard * kReaders + reader, shards * kReaders),
+                      std::back_inserter(parts));
     return faults(folder, parts, kept, 1);
   };
   std::array<std::future<std::vector<std::string>>, kReaders> readers;
@@ -210,7 +244,8 @@ Status verify_files(const fs::path& folder, const Manifest& manifest, int shard,
 }
 
 std::vector<std::string> all_faults(const fs::path& folder, const Manifest& manifest) {
-  return faults(folder, checksum_ranges(manifest, {}, false), {}, std::numeric_limits<std::size_t>::max());
+  return faults(folder, checksum_ranges(manifest, {}, false), {},
+                std::numeric_limits<std::size_t>::max());
 }
 
 Result<Manifest> verified_manifest(const fs::path& folder) {

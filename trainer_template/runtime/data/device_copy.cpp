@@ -7,7 +7,8 @@ namespace torchbridge::train {
 
 DeviceCopy::DeviceCopy(c10::Device device) {
   if (device.is_cpu()) return;
-  stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+  stream_ = c10::impl::VirtualGuardImpl(device.type())
+                .getStreamFromGlobalPool(device, /*isHighPriority=*/false);
 }
 
 DeviceCopy::CopyingBatch DeviceCopy::begin(Batch batch) const {
@@ -15,7 +16,7 @@ DeviceCopy::CopyingBatch DeviceCopy::begin(Batch batch) const {
   if (!stream_) return copying;
   // Also sets the device, which is a thread's own.
   const c10::StreamGuard guard(*stream_);
-  for (at::Tensor* tensor : {&copying.batch.inputs, &copying.batch.targets}) {
+  for (at::Tensor* tensor : copying.batch.tensors()) {
     // libtorch keeps pinned memory until the copy from it is done.
     *tensor = tensor->to(stream_->device(), tensor->scalar_type(), /*non_blocking=*/true);
   }
@@ -29,8 +30,7 @@ Batch DeviceCopy::finish(CopyingBatch copying) {
   const c10::Device device = copying.copied->device();
   const c10::Stream current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   copying.copied->block(current);
-  copying.batch.inputs.record_stream(current);
-  copying.batch.targets.record_stream(current);
+  for (const at::Tensor* tensor : copying.batch.tensors()) tensor->record_stream(current);
   return std::move(copying.batch);
 }
 

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/data/idx_dataset.h"
+#include <torchbridge/data.h>
 
 #include "trainer_template/runtime/formats/pixels.h"
 

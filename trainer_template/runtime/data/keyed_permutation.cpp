@@ -8,15 +8,16 @@
 namespace torchbridge::train {
 namespace {
 
-// A network of fewer bits would give the same order for too many keys: data sets of a few samples walk longer instead.
+// A network of fewer bits would give the same order for too many keys: data sets of a few samples
+// walk longer instead.
 constexpr int kFewestBits = 6;
 
 }  // namespace
 
 KeyedPermutation::KeyedPermutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch)
     : size_(static_cast<std::uint64_t>(size)) {
-  // Two numbers more than needed: the network has only even permutations, as each round is one. An order of all its
-  // numbers would be even always; an order of two fewer may be even or odd.
+  // Two numbers more than needed: the network has only even permutations, as each round is one. An
+  // order of all its numbers would be even always; an order of two fewer may be even or odd.
   const int bits = std::max(kFewestBits, static_cast<int>(std::bit_width(size_ + 1)));
   left_bits_ = bits / 2;
   right_bits_ = bits - left_bits_;

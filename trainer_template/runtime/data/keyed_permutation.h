@@ -1,10 +1,11 @@
-// A random-looking order of 0 .. size-1 that is computed, not stored: the first index of 10^9 takes no longer than any
-// other.
+// A random-looking order of 0 .. size-1 that is computed, not stored: the first index of 10^9 takes
+// no longer than any other.
 //
-// An alternating Feistel network over the smallest power of two that holds size + 2, and cycle walking: what falls
-// outside of 0 .. size-1 is permuted again, at most once more on average (J. Black, P. Rogaway: Ciphers with Arbitrary
-// Finite Domains, CT-RSA 2002). 24 rounds, as R. Mitchell et al. found needed to pass tests of shuffling
-// (Bandwidth-Optimal Random Shuffling for GPUs, ACM TOPC 2022). It is for training, not for secrets.
+// An alternating Feistel network over the smallest power of two that holds size + 2, and cycle
+// walking: what falls outside of 0 .. size-1 is permuted again, at most once more on average (J.
+// Black, P. Rogaway: Ciphers with Arbitrary Finite Domains, CT-RSA 2002). 24 rounds, as R. Mitchell
+// et al. found needed to pass tests of shuffling (Bandwidth-Optimal Random Shuffling for GPUs, ACM
+// TOPC 2022). It is for training, not for secrets.
 #pragma once
 
 #include <array>

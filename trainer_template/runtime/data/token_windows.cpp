@@ -1,14 +1,16 @@
-#include "trainer_template/runtime/data/token_windows.h"
-
 #include <algorithm>
 #include <string>
 
-#include "trainer_template/runtime/base/errors.h"
+#include <torchbridge/data.h>
+#include <torchbridge/errors.h>
+
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/data/windows.h"
 
 namespace torchbridge::train {
 
-TokenWindows::TokenWindows(const std::vector<std::filesystem::path>& files, const TokenWindowsOptions& options)
+TokenWindows::TokenWindows(const std::vector<std::filesystem::path>& files,
+                           const TokenWindowsOptions& options)
     : options_(options), first_of_file_{0} {
   if (files.empty()) throw TrainError("no token files are given");
   if (options_.length < 1 || options_.stride < 0) {
@@ -17,20 +19,22 @@ TokenWindows::TokenWindows(const std::vector<std::filesystem::path>& files, cons
   if (options_.stride == 0) options_.stride = options_.length;
   for (const auto& path : files) {
     const TokenFile& file = files_.emplace_back(path, options_.format);
-    const std::int64_t starts = std::ssize(file.tokens()) - options_.length;  // of windows with a target after them
+    // Of windows with a target after them.
+    const std::int64_t starts = std::ssize(file.tokens()) - options_.length;
     if (starts < 1) {
-      throw TrainError(path.string() + ": has " + std::to_string(file.tokens().size()) + " tokens, expected at least " +
-                       std::to_string(options_.length + 1) + ": a window of " + std::to_string(options_.length) +
-                       " and a target");
+      throw TrainError(
+          formatted("{}: has {} tokens, expected at least {}: a window of {} and a target",
+                    path.string(), file.tokens().size(), options_.length + 1, options_.length));
     }
     first_of_file_.push_back(first_of_file_.back() + 1 + (starts - 1) / options_.stride);
   }
 }
 
 Batch TokenWindows::collate(std::span<const std::int64_t> indices) const {
-  return collate_windows(
-      indices, options_.length,
-      [this](std::int64_t index, std::int64_t* input, std::int64_t* target) { copy(index, input, target); });
+  return collate_windows(indices, options_.length,
+                         [this](std::int64_t index, std::int64_t* input, std::int64_t* target) {
+                           copy(index, input, target);
+                         });
 }
 
 std::vector<std::span<const std::byte>> TokenWindows::contents() const {
@@ -45,12 +49,13 @@ void TokenWindows::copy(std::int64_t index, std::int64_t* inputs, std::int64_t* 
   const TokenFile& file = files_[number];
   const std::int64_t start = (index - first_of_file_[number]) * options_.stride;
   const auto window = file.tokens().subspan(start, options_.length + 1);
-  const auto outside =
-      std::find_if(window.begin(), window.end(), [&](std::uint16_t token) { return token >= options_.vocabulary; });
+  const auto outside = std::find_if(window.begin(), window.end(), [&](std::uint16_t token) {
+    return token >= options_.vocabulary;
+  });
   if (outside != window.end()) {
-    throw TrainError(file.path().string() + ": byte " +
-                     std::to_string(file.byte_of(start + (outside - window.begin()))) + ": token " +
-                     std::to_string(*outside) + ", expected one below " + std::to_string(options_.vocabulary));
+    throw TrainError(formatted("{}: byte {}: token {}, expected one below {}", file.path().string(),
+                               file.byte_of(start + (outside - window.begin())), *outside,
+                               options_.vocabulary));
   }
   std::copy(window.begin(), window.end() - 1, inputs);
   std::copy(window.begin() + 1, window.end(), targets);

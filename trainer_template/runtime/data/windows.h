@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <span>
 
-#include "trainer_template/runtime/data/dataset.h"
+#include <torchbridge/data.h>
 
 namespace torchbridge::train {
 
-// inputs and targets: [samples, length] int64. `copy(index, input, target)` writes the window of a sample, and the
-// window one token further on.
+// inputs and targets: [samples, length] int64. `copy(index, input, target)` writes the window of a
+// sample, and the window one token further on.
 template <class Copy>
 Batch collate_windows(std::span<const std::int64_t> indices, std::int64_t length, Copy&& copy) {
   Batch batch;

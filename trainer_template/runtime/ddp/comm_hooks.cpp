@@ -1,9 +1,9 @@
-#include "trainer_template/runtime/ddp/comm_hooks.h"
-
 #include <ATen/core/jit_type.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torchbridge/ddp.h>
+#include <torchbridge/process_group.h>
 
 namespace torchbridge::train {
 namespace {
@@ -15,7 +15,8 @@ Future mean_over_ranks(ProcessGroup& group, at::Tensor tensor) {
   tensor.div_(group.world_size());
   std::vector<at::Tensor> tensors = {std::move(tensor)};
   return group.c10d()->allreduce(tensors)->getFuture()->then(
-      [](c10::ivalue::Future& sum) { return c10::IValue(sum.value().toTensorVector()[0]); }, c10::TensorType::get());
+      [](c10::ivalue::Future& sum) { return c10::IValue(sum.value().toTensorVector()[0]); },
+      c10::TensorType::get());
 }
 
 // Casts back into the original buffer, which saves memory.
@@ -37,7 +38,8 @@ CommHook compress(std::string name, ProcessGroup& group, at::ScalarType type) {
 }
 
 CommHook wrap(std::string name, CommHook hook, at::ScalarType type) {
-  return {name + "(" + hook.name + ")", [run = std::move(hook.run), type](c10d::GradBucket& bucket) {
+  return {name + "(" + hook.name + ")",
+          [run = std::move(hook.run), type](c10d::GradBucket& bucket) {
             const at::Tensor buffer = bucket.getBuffer();
             at::Tensor small = buffer.to(type);
             bucket.setBuffer(small);
@@ -48,13 +50,23 @@ CommHook wrap(std::string name, CommHook hook, at::ScalarType type) {
 }  // namespace
 
 CommHook allreduce_hook(ProcessGroup& group) {
-  return {"allreduce_hook", [&group](c10d::GradBucket& bucket) { return mean_over_ranks(group, bucket.getBuffer()); }};
+  return {"allreduce_hook", [&group](c10d::GradBucket& bucket) {
+            return mean_over_ranks(group, bucket.getBuffer());
+          }};
 }
 
-CommHook fp16_compress_hook(ProcessGroup& group) { return compress("fp16_compress_hook", group, at::kHalf); }
-CommHook bf16_compress_hook(ProcessGroup& group) { return compress("bf16_compress_hook", group, at::kBFloat16); }
+CommHook fp16_compress_hook(ProcessGroup& group) {
+  return compress("fp16_compress_hook", group, at::kHalf);
+}
+CommHook bf16_compress_hook(ProcessGroup& group) {
+  return compress("bf16_compress_hook", group, at::kBFloat16);
+}
 
-CommHook fp16_compress_wrapper(CommHook hook) { return wrap("fp16_compress_wrapper", std::move(hook), at::kHalf); }
-CommHook bf16_compress_wrapper(CommHook hook) { return wrap("bf16_compress_wrapper", std::move(hook), at::kBFloat16); }
+CommHook fp16_compress_wrapper(CommHook hook) {
+  return wrap("fp16_compress_wrapper", std::move(hook), at::kHalf);
+}
+CommHook bf16_compress_wrapper(CommHook hook) {
+  return wrap("bf16_compress_wrapper", std::move(hook), at::kBFloat16);
+}
 
 }  // namespace torchbridge::train

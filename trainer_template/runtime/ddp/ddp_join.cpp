@@ -3,8 +3,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <torchbridge/ddp.h>
 
-#include "trainer_template/runtime/ddp/ddp.h"
 #include "trainer_template/runtime/ddp/delayed_all_reduce.h"
 #include "trainer_template/runtime/ddp/parameter_sync.h"
 
@@ -12,21 +12,26 @@ namespace torchbridge::train {
 
 void DistributedDataParallel::begin_join() {
   if (delayed_) throw TrainError("DDP's delay_all_reduce cannot be used within join");
-  logger_->set_uneven_input_join();
+  if (logger_) logger_->set_uneven_input_join();  // none with one rank
 }
 
-at::Device DistributedDataParallel::join_device() const { return model_.parameters.front().second.device(); }
+at::Device DistributedDataParallel::join_device() const {
+  return model_.parameters.front().second.device();
+}
 
 // Collective. The highest rank among the candidates.
 int DistributedDataParallel::highest_rank(bool is_candidate) {
   return static_cast<int>(-group_.minimum(is_candidate ? -group_.rank() : 1));
 }
 
-// Collective. Whether the backward of any rank with inputs will reduce, for the ranks without inputs.
+// Collective. Whether the backward of any rank with inputs will reduce, for the ranks without
+// inputs.
 bool DistributedDataParallel::any_rank_synchronizes(bool has_inputs) {
   const at::Tensor count = at::full({1}, has_inputs && synchronize_ ? 1 : 0, join_device());
   group_.sum(count);
-  return count.item<std::int64_t>() != 0;
+  const auto found = count.item<std::int64_t>();
+  group_.throw_if_aborted();
+  return found != 0;
 }
 
 void DistributedDataParallel::shadow_iteration() {
@@ -51,7 +56,7 @@ void DistributedDataParallel::all_joined(bool was_last) {
   const int root = highest_rank(was_last);
   std::vector<at::Tensor> values;
   for (const auto& [name, parameter] : model_.parameters) values.push_back(parameter);
-  if (options_.broadcast_buffers) {
+  if (broadcasts_in_forward()) {
     for (const at::Tensor& buffer : buffers()) values.push_back(buffer);
   }
   broadcast_values(values, group_, root);

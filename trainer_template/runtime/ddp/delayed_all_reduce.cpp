@@ -10,7 +10,8 @@
 
 namespace torchbridge::train {
 
-DelayedAllReduce::DelayedAllReduce(std::vector<at::Tensor> parameters, const at::Tensor& until, ProcessGroup& group)
+DelayedAllReduce::DelayedAllReduce(std::vector<at::Tensor> parameters, const at::Tensor& until,
+                                   ProcessGroup& group)
     : group_(group), parameters_(std::move(parameters)), until_(until) {
   broadcast_values(parameters_, group_);
   std::int64_t size = 0;

@@ -1,15 +1,19 @@
-#include "trainer_template/runtime/ddp/join.h"
-
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torchbridge/ddp.h>
+#include <torchbridge/process_group.h>
+
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 namespace {
 
-at::Tensor sum_of(ProcessGroup& group, at::Tensor tensor) {
+at::Tensor sum_of(ProcessGroup& group, const at::Tensor& tensor) {
   group.sum(tensor);
-  return tensor;
+  at::Tensor sum = tensor.cpu();
+  group.throw_if_aborted();
+  return sum;
 }
 
 // Collective, when a rank without inputs waits: 1 for each rank that has no more inputs.
@@ -26,8 +30,9 @@ at::Tensor exhausted_ranks(ProcessGroup& group, at::Device device, bool is_one) 
     if (ranks[rank].item<double>() == 0) continue;
     list += (count++ > 0 ? ", " : "") + std::to_string(rank);
   }
-  throw InputsExhausted((count == 1 ? "rank " + list + " has" : "ranks " + list + " have") +
-                        " no more inputs, but others have (throw_on_early_termination)");
+  throw InputsExhausted(
+      formatted("{} no more inputs, but others have (throw_on_early_termination)",
+                count == 1 ? formatted("rank {} has", list) : formatted("ranks {} have", list)));
 }
 
 }  // namespace

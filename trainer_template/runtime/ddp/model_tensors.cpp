@@ -1,12 +1,13 @@
-#include "trainer_template/runtime/ddp/model_tensors.h"
-
 #include <unordered_map>
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/sync_batch_norm.h>
 
-#include "trainer_template/runtime/ddp/sync_batch_norm.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 namespace {
@@ -15,8 +16,8 @@ std::string joined(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-// A tensor that several modules share is listed under its first name, and its first module determines whether its
-// gradient is sparse, as in Python.
+// A tensor that several modules share is listed under its first name, and its first module
+// determines whether its gradient is sparse, as in Python.
 class Collector {
  public:
   void parameter(const std::string& name, const at::Tensor& tensor, bool is_sparse) {
@@ -42,8 +43,10 @@ class Collector {
 };
 
 bool has_sparse_gradient(const torch::nn::Module& module) {
-  if (const auto* table = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module)) return table->options.sparse();
-  if (const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module)) return bag->options.sparse();
+  if (const auto* table = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module))
+    return table->options.sparse();
+  if (const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module))
+    return bag->options.sparse();
   return false;
 }
 
@@ -60,7 +63,8 @@ ModelTensors tensors_of(const torch::nn::Module& model) {
   Collector collector;
   model.apply([&](const std::string& prefix, const torch::nn::Module& module) {
     const bool is_sparse = has_sparse_gradient(module);
-    if (dynamic_cast<const SyncBatchNormImpl*>(&module)) collector.tensors.has_sync_batch_norm = true;
+    if (dynamic_cast<const SyncBatchNormImpl*>(&module))
+      collector.tensors.has_sync_batch_norm = true;
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
       collector.parameter(joined(prefix, item.key()), item.value(), is_sparse);
     }
@@ -69,6 +73,22 @@ ModelTensors tensors_of(const torch::nn::Module& model) {
   });
   collector.tensors.name = model.name();
   return std::move(collector.tensors);
+}
+
+ModelTensors tensors_of(const torch::nn::Module& model, const std::string& part) {
+  ModelTensors tensors = tensors_of(model);
+  const auto is_of_another = [&](const auto& entry) {
+    return !entry.first.starts_with(part + ".");
+  };
+  std::erase_if(tensors.parameters, is_of_another);
+  std::erase_if(tensors.buffers, is_of_another);
+  std::erase_if(tensors.aliases,
+                [&](const auto& alias) { return !alias.second.starts_with(part + "."); });
+  std::erase_if(tensors.sparse_gradients,
+                [&](const auto& name) { return !name.starts_with(part + "."); });
+  if (tensors.parameters.empty())
+    throw TrainError(formatted("the model has no parameters below '{}'", part));
+  return tensors;
 }
 
 ModelTensors tensors_of(const torch::jit::Module& model) {

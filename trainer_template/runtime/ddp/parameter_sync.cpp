@@ -4,6 +4,8 @@
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include "bridge/base/message_text.h"
+
 namespace torchbridge::train {
 namespace {
 
@@ -22,7 +24,8 @@ std::string description(const at::Tensor& parameter) {
 // A line a parameter: name, tab, description.
 std::string listing(const NamedTensors& parameters) {
   std::string text;
-  for (const auto& [name, parameter] : parameters) text += name + "\t" + description(parameter) + "\n";
+  for (const auto& [name, parameter] : parameters)
+    text += name + "\t" + description(parameter) + "\n";
   return text;
 }
 
@@ -37,18 +40,20 @@ bool next_line(std::istringstream& text, Line& line) {
 // Of two listings that differ: the first difference.
 std::string difference(const std::string& of_first, const std::string& own, int rank) {
   std::istringstream theirs(of_first), ours(own);
-  const std::string self = "rank " + std::to_string(rank);
+  const std::string self = formatted("rank {}", rank);
   while (true) {
     Line expected, found;
     const bool has_expected = next_line(theirs, expected), has_found = next_line(ours, found);
-    if (!has_found) return "parameter '" + expected.name + "' is on rank 0, but not on " + self;
-    if (!has_expected) return "parameter '" + found.name + "' is on " + self + ", but not on rank 0";
+    if (!has_found)
+      return formatted("parameter '{}' is on rank 0, but not on {}", expected.name, self);
+    if (!has_expected)
+      return formatted("parameter '{}' is on {}, but not on rank 0", found.name, self);
     if (expected.name != found.name) {
-      return "parameter '" + expected.name + "' of rank 0 is '" + found.name + "' on " + self;
+      return formatted("parameter '{}' of rank 0 is '{}' on {}", expected.name, found.name, self);
     }
     if (expected.shape != found.shape) {
-      return "parameter '" + expected.name + "' is " + expected.shape + " on rank 0, but " + found.shape + " on " +
-             self;
+      return formatted("parameter '{}' is {} on rank 0, but {} on {}", expected.name,
+                       expected.shape, found.shape, self);
     }
   }
 }
@@ -60,10 +65,13 @@ void check_same_parameters(const NamedTensors& parameters, ProcessGroup& group) 
   const std::string own = listing(parameters);
   const std::string of_first = group.broadcast(own);
   const bool differs = own != of_first;
-  const auto reporter = static_cast<int>(group.minimum(differs ? group.rank() : group.world_size()));
+  const auto reporter =
+      static_cast<int>(group.minimum(differs ? group.rank() : group.world_size()));
   if (reporter == group.world_size()) return;
-  throw TrainError(group.broadcast(reporter == group.rank() ? difference(of_first, own, group.rank()) : "", reporter) +
-                   ": all ranks must train the same model");
+  throw TrainError(formatted(
+      "{}: all ranks must train the same model",
+      group.broadcast(reporter == group.rank() ? difference(of_first, own, group.rank()) : "",
+                      reporter)));
 }
 
 void broadcast_values(const std::vector<at::Tensor>& tensors, ProcessGroup& group, int root) {

@@ -1,14 +1,14 @@
 // Checks before training that all ranks have the same parameters, and gives them the same values.
 #pragma once
 
-#include "trainer_template/runtime/process_group/process_group.h"
-#include "trainer_template/runtime/tensors/named_tensors.h"
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/process_group.h>
 
 namespace torchbridge::train {
 
-// Collective: each rank compares its parameters with rank 0's: number, names, shapes, strides, types and whether they
-// require a gradient. When one differs all ranks throw the same TrainError, which names the parameter, two ranks and
-// the value of each.
+// Collective: each rank compares its parameters with rank 0's: number, names, shapes, strides,
+// types and whether they require a gradient. When one differs all ranks throw the same TrainError,
+// which names the parameter, two ranks and the value of each.
 void check_same_parameters(const NamedTensors& parameters, ProcessGroup& group);
 
 // Collective: gives each tensor its value on `root`, many in one message.

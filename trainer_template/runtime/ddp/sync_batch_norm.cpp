@@ -1,5 +1,3 @@
-#include "trainer_template/runtime/ddp/sync_batch_norm.h"
-
 #include <unordered_set>
 
 #include <ATen/ops/cat.h>
@@ -10,19 +8,23 @@
 #include <torch/nn/functional/batchnorm.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torchbridge/process_group.h>
+#include <torchbridge/sync_batch_norm.h>
 
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/ddp/sync_batch_norm_function.h"
-#include "trainer_template/runtime/process_group/process_group.h"
 
 namespace torchbridge::train {
 
-SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_, ProcessGroup* process_group)
+SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_,
+                                     ProcessGroup* process_group)
     : options(options_), group(process_group) {
   SyncBatchNormImpl::reset();
 }
 
-SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_, ProcessGroup* process_group,
-                                     at::Tensor weight_, at::Tensor bias_, at::Tensor mean, at::Tensor var,
+SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_,
+                                     ProcessGroup* process_group, at::Tensor weight_,
+                                     at::Tensor bias_, at::Tensor mean, at::Tensor var,
                                      at::Tensor tracked)
     : options(options_),
       weight(std::move(weight_)),
@@ -67,8 +69,8 @@ double SyncBatchNormImpl::average_factor() {
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   if (input.dim() < 2 || input.size(1) != options.num_features()) {
-    throw TrainError("SyncBatchNorm: expected an input of shape (N, " + std::to_string(options.num_features()) +
-                     ", ...), not " + c10::str(input.sizes()));
+    throw TrainError(formatted("SyncBatchNorm: expected an input of shape (N, {}, ...), not {}",
+                               options.num_features(), c10::str(input.sizes())));
   }
   const double momentum = average_factor();
   if (is_training() && group && group->world_size() > 1) {
@@ -82,8 +84,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
                            group->c10d());
   }
   return torch::nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
-                                                   is_training() || !options.track_running_stats(), momentum,
-                                                   options.eps());
+                                                   is_training() || !options.track_running_stats(),
+                                                   momentum, options.eps());
 }
 
 void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
@@ -95,7 +97,8 @@ namespace {
 // The layer that replaces `module`; empty when it is not a BatchNorm.
 SyncBatchNorm replacement_of(const torch::nn::Module& module, ProcessGroup& group) {
   const auto convert = [&]<class BatchNorm>(const BatchNorm* from) {
-    return from ? SyncBatchNorm(std::make_shared<SyncBatchNormImpl>(*from, &group)) : SyncBatchNorm(nullptr);
+    return from ? SyncBatchNorm(std::make_shared<SyncBatchNormImpl>(*from, &group))
+                : SyncBatchNorm(nullptr);
   };
   if (auto layer = convert(dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module))) return layer;
   if (auto layer = convert(dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module))) return layer;
@@ -116,9 +119,10 @@ void check_replaceable(torch::nn::Module& model) {
   });
   model.apply([&](const std::string& name, torch::nn::Module& module) {
     if (!is_batch_norm(module) || replaceable.contains(&module)) return;
-    throw TrainError("BatchNorm '" + name +
-                     "' is in no torch::nn::Sequential, so it cannot be replaced: declare it as "
-                     "torchbridge::train::SyncBatchNorm");
+    throw TrainError(
+        formatted("BatchNorm '{}' is in no torch::nn::Sequential, so it cannot be replaced: "
+                  "declare it as torchbridge::train::SyncBatchNorm",
+                  name));
   });
 }
 

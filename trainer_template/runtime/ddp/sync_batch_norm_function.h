@@ -17,9 +17,10 @@ struct SyncBatchNormInputs {
   double momentum = 0.1, eps = 1e-5;
 };
 
-// Collective, also in backward. Follows torch/nn/modules/_functions.py of PyTorch: each rank's mean, spread and count
-// are gathered; backward sums two vectors of C. Gradients of weight and bias are those of this rank's batch: DDP adds
-// them up.
-at::Tensor sync_batch_norm(const SyncBatchNormInputs& inputs, const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+// Collective, also in backward. Follows torch/nn/modules/_functions.py of PyTorch: each rank's
+// mean, spread and count are gathered; backward sums two vectors of C. Gradients of weight and bias
+// are those of this rank's batch: DDP adds them up.
+at::Tensor sync_batch_norm(const SyncBatchNormInputs& inputs,
+                           const c10::intrusive_ptr<c10d::ProcessGroup>& group);
 
 }  // namespace torchbridge::train

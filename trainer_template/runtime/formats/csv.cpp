@@ -5,9 +5,11 @@
 #include <optional>
 #include <set>
 
+#include <torchbridge/errors.h>
+#include <torchbridge/formats.h>
+
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/base/errors.h"
-#include "trainer_template/runtime/base/mapped_file.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 namespace {
@@ -22,6 +24,12 @@ std::string_view without_spaces(std::string_view text) {
 std::string_view without_quotes(std::string_view text) {
   const bool quoted = text.size() >= 2 && text.front() == '"' && text.back() == '"';
   return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+std::string quoted(char separator) {
+  return separator == '\t'  ? "a tab"
+         : separator == ' ' ? "a space"
+                            : "'" + std::string(1, separator) + "'";
 }
 
 // Removes the first line from `text` and returns it without its line end.
@@ -42,7 +50,8 @@ class Fields {
     if (done_) return std::nullopt;
     bool quoted = false;
     std::size_t end = 0;
-    for (; end < rest_.size() && (quoted || rest_[end] != separator_); ++end) quoted ^= rest_[end] == '"';
+    for (; end < rest_.size() && (quoted || rest_[end] != separator_); ++end)
+      quoted ^= rest_[end] == '"';
     const std::string_view field = rest_.substr(0, end);
     done_ = end == rest_.size();
     if (!done_) rest_.remove_prefix(end + 1);
@@ -55,17 +64,55 @@ class Fields {
   bool done_ = false;
 };
 
-std::optional<float> parse_number(std::string_view text) {
+std::optional<double> parse_number(std::string_view text) {
   // from_chars takes no plus sign.
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc::result_out_of_range)
-    value = std::strtod(std::string(text).c_str(), nullptr);  // 0 for an underflow, infinity for an overflow
-  const auto number = static_cast<float>(value);
-  if (error == std::errc::invalid_argument || end != text.data() + text.size() || !std::isfinite(number))
+    // 0 for an underflow, infinity for an overflow.
+    value = std::strtod(std::string(text).c_str(), nullptr);
+  if (error == std::errc::invalid_argument || end != text.data() + text.size() ||
+      !std::isfinite(value))
     return std::nullopt;
-  return number;
+  return value;
+}
+
+std::size_t count_outside_quotes(std::string_view line, char separator) {
+  Fields fields(line, separator);
+  std::size_t count = 0;
+  while (fields.next()) ++count;
+  return count - 1;
+}
+
+// The separator of a file whose first line lacks the expected one and has another one, as often as
+// the second line.
+char other_separator(std::string_view text, char expected) {
+  const std::string_view first = take_line(text), second = take_line(text);
+  if (count_outside_quotes(first, expected) > 0) return '\0';
+  for (const char other : {',', ';', '\t', '|', ' '}) {
+    const std::size_t count = count_outside_quotes(first, other);
+    if (other != expected && count > 0 && count == count_outside_quotes(second, other))
+      return other;
+  }
+  return '\0';
+}
+
+// What a file is that is no table of this separator; empty for one that may be.
+std::string other_format(std::string_view text, char separator) {
+  if (text.starts_with("\x1f\x8b")) return "is compressed by gzip: uncompress it with gunzip";
+  if (text.starts_with(std::string_view("\xff\xfe\0\0", 4)) ||
+      text.starts_with(std::string_view("\0\0\xfe\xff", 4)))
+    return "is UTF-32 text: save it as UTF-8";
+  const bool is_little = text.starts_with("\xff\xfe"), is_big = text.starts_with("\xfe\xff");
+  if (is_little || is_big || text.substr(0, 4).find('\0') != std::string_view::npos)
+    return "is UTF-16 text, or no text: save it as UTF-8";
+  if (text.find('\n') == std::string_view::npos && text.find('\r') < text.size() - 1)
+    return "has lines that end with CR alone: convert them, for instance with tr '\\r' '\\n'";
+  const char other = other_separator(text, separator);
+  if (other == '\0') return {};
+  return formatted("line 1: its fields are separated by {}, expected {}: convert the file",
+                   quoted(other), quoted(separator));
 }
 
 class Parser {
@@ -76,6 +123,8 @@ class Parser {
   }
 
   Result<NumberTable> parse() {
+    if (const std::string format = other_format(rest_, options_.separator); !format.empty())
+      return Error{format};
     if (options_.header && !rest_.empty()) {
       if (auto read = read_header(); !read) return read.error();
     }
@@ -94,7 +143,7 @@ class Parser {
   }
 
   std::string location(std::int64_t column) const {
-    std::string text = "line " + std::to_string(line_) + ", column " + std::to_string(column + 1);
+    std::string text = formatted("line {}, column {}", line_, column + 1);
     if (column < std::ssize(table_.names)) text += " ('" + printable(table_.names[column]) + "')";
     return text + ": ";
   }
@@ -106,11 +155,12 @@ class Parser {
       const std::int64_t column = table_.columns;
       if (field->empty()) return Error{location(column) + "the name is missing"};
       if (parse_number(*field)) {
-        return Error{location(column) + "'" + printable(*field) +
-                     "' is a number, expected a name; does the file have no header?"};
+        return Error{formatted("{}'{}' is a number, expected a name; does the file have no header?",
+                               location(column), printable(*field))};
       }
       if (!seen.insert(*field).second)
-        return Error{location(column) + "'" + printable(*field) + "' is the name of two columns"};
+        return Error{
+            formatted("{}'{}' is the name of two columns", location(column), printable(*field))};
       table_.names.emplace_back(*field);
       ++table_.columns;
     }
@@ -124,16 +174,19 @@ class Parser {
       const auto value = parse_number(*field);
       const bool too_many = table_.columns > 0 && column == table_.columns;
       if (too_many)
-        return Error{location(column) + "expected " + std::to_string(table_.columns) +
-                     " fields, as in the lines before"};
+        return Error{formatted("{}expected {} fields, as in the lines before", location(column),
+                               table_.columns)};
       if (field->empty()) return Error{location(column) + "the number is missing"};
-      if (!value) return Error{location(column) + "'" + printable(*field) + "' is not a finite number"};
+      if (!value)
+        return Error{
+            formatted("{}'{}' is not a finite number", location(column), printable(*field))};
       table_.values.push_back(*value);
       ++column;
     }
     if (table_.columns == 0) table_.columns = column;
     if (column < table_.columns) {
-      return Error{location(column) + "the line ends, expected " + std::to_string(table_.columns) + " fields"};
+      return Error{
+          formatted("{}the line ends, expected {} fields", location(column), table_.columns)};
     }
     return Ok{};
   }

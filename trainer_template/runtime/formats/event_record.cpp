@@ -7,7 +7,8 @@
 namespace torchbridge::train {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are written in the byte order of memory");
+static_assert(std::endian::native == std::endian::little,
+              "numbers are written in the byte order of memory");
 
 constexpr std::array<std::uint32_t, 256> kCrcTable = [] {
   constexpr std::uint32_t kPolynomial = 0x82f63b78;  // reflected
@@ -58,7 +59,8 @@ constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSession
 
 std::uint32_t crc32c(std::string_view bytes) {
   std::uint32_t crc = 0xffffffff;
-  for (const char byte : bytes) crc = kCrcTable[(crc ^ static_cast<unsigned char>(byte)) & 0xff] ^ (crc >> 8);
+  for (const char byte : bytes)
+    crc = kCrcTable[(crc ^ static_cast<unsigned char>(byte)) & 0xff] ^ (crc >> 8);
   return crc ^ 0xffffffff;
 }
 
@@ -67,10 +69,13 @@ std::string tf_record(std::string_view bytes) {
   return length + masked_crc(length) + std::string(bytes) + masked_crc(bytes);
 }
 
-std::string scalar_event(double wall_time, std::int64_t step, const std::string& name, float value) {
+std::string scalar_event(double wall_time, std::int64_t step, const std::string& name,
+                         float value) {
   constexpr int kValue = 1, kTag = 1, kSimpleValue = 2;  // of Summary, and of Summary.Value
-  const std::string summary = text_field(kValue, text_field(kTag, name) + number_field(kSimpleValue, value));
-  return number_field(kWallTime, wall_time) + integer_field(kStep, step) + text_field(kSummary, summary);
+  const std::string summary =
+      text_field(kValue, text_field(kTag, name) + number_field(kSimpleValue, value));
+  return number_field(kWallTime, wall_time) + integer_field(kStep, step) +
+         text_field(kSummary, summary);
 }
 
 std::string version_event(double wall_time) {

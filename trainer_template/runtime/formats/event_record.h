@@ -1,7 +1,8 @@
 // The records of TensorBoard's event files: numbers by name and step.
 //
-// Format: records of TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord), each a protocol buffer "Event"
-// (tensorflow/core/util/event.proto, tensorflow/core/framework/summary.proto).
+// Format: records of TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord), each a
+// protocol buffer "Event" (tensorflow/core/util/event.proto,
+// tensorflow/core/framework/summary.proto).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ std::string tf_record(std::string_view bytes);
 std::string scalar_event(double wall_time, std::int64_t step, const std::string& name, float value);
 // The first one of a file.
 std::string version_event(double wall_time);
-// A start of the run at `first_step`: TensorBoard then drops that step and later ones of earlier files.
+// A start of the run at `first_step`: TensorBoard then drops that step and later ones of earlier
+// files.
 std::string start_event(double wall_time, std::int64_t first_step);
 
 }  // namespace torchbridge::train

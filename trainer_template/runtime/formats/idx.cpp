@@ -1,5 +1,3 @@
-#include "trainer_template/runtime/formats/idx.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -8,9 +6,11 @@
 #include <span>
 #include <string>
 
+#include <torchbridge/errors.h>
+#include <torchbridge/formats.h>
 #include <zlib.h>
 
-#include "trainer_template/runtime/base/errors.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 namespace {
@@ -33,13 +33,14 @@ struct CloseGz {
   throw TrainError(path.string() + ": " + reason);
 }
 
-std::optional<fs::path> find_file(const fs::path& folder, const std::string& split, const std::string& what,
-                                  const std::string& type) {
+std::optional<fs::path> find_file(const fs::path& folder, const std::string& split,
+                                  const std::string& what, const std::string& type) {
   for (const char* separator : {"-", "."}) {
     for (const char* ending : {"", ".gz"}) {
       fs::path path = folder / (split + "-" + what + separator + type + ending);
       std::error_code ignored;
-      if (fs::exists(path, ignored)) return path;
+      // Some copies have a folder of that name beside the file, whose name has a dot: Kaggle's.
+      if (fs::exists(path, ignored) && !fs::is_directory(path, ignored)) return path;
     }
   }
   return std::nullopt;
@@ -50,12 +51,13 @@ fs::path required_file(const fs::path& folder, const std::string& split, const s
   std::error_code ignored;
   const std::string name = split + "-" + what + "-" + type;
   if (!fs::is_directory(folder, ignored)) {
-    throw TrainError("data folder '" + folder.string() +
-                     (fs::exists(folder, ignored) ? "' is not a folder" : "' does not exist") +
-                     "; expected a folder with " + name + " (--data)");
+    throw TrainError(
+        formatted("data folder '{}' {}; expected a folder with {} (--data)", folder.string(),
+                  fs::exists(folder, ignored) ? "is not a folder" : "does not exist", name));
   }
   if (auto path = find_file(folder, split, what, type)) return *path;
-  throw TrainError("data folder '" + folder.string() + "' has no " + name + ", plain or .gz (--data)");
+  throw TrainError(
+      formatted("data folder '{}' has no {}, plain or .gz (--data)", folder.string(), name));
 }
 
 // zlib reads plain files through gzread as well.
@@ -74,7 +76,7 @@ class IdxReader {
       const int got = gzread(file_.get(), into.data() + done, static_cast<unsigned>(wanted));
       if (got < 0) {
         int code = 0;
-        fail(path_, std::string("cannot be read: ") + gzerror(file_.get(), &code));
+        fail(path_, formatted("cannot be read: {}", gzerror(file_.get(), &code)));
       }
       if (got == 0) break;
       done += got;
@@ -88,18 +90,23 @@ class IdxReader {
 };
 
 std::uint32_t big_endian(const std::uint8_t* bytes) {
-  return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 | bytes[3];
+  return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 |
+         std::uint32_t{bytes[2]} << 8 | bytes[3];
 }
 
 IdxFile read_idx(const fs::path& path, int dimensions) {
   IdxReader reader(path);
   std::array<std::uint8_t, 16> header{};
   const std::size_t header_size = 4 + 4 * dimensions;
-  if (reader.read(std::span(header).first(header_size)) < header_size) fail(path, "ends within its header");
+  if (reader.read(std::span(header).first(header_size)) < header_size)
+    fail(path, "ends within its header");
   const std::uint32_t magic = 0x0800u + dimensions;
+  if (header[0] == '<')
+    fail(path, "is no IDX file: it begins as an HTML page does; download it again");
   if (big_endian(header.data()) != magic) {
-    fail(path, "is not an IDX file of bytes with " + std::to_string(dimensions) + " dimensions: magic number " +
-                   std::to_string(big_endian(header.data())) + ", expected " + std::to_string(magic));
+    fail(path,
+         formatted("is not an IDX file of bytes with {} dimensions: magic number {}, expected {}",
+                   dimensions, big_endian(header.data()), magic));
   }
 
   IdxFile file;
@@ -107,25 +114,28 @@ IdxFile read_idx(const fs::path& path, int dimensions) {
   for (int i = 0; i < dimensions; ++i) {
     const std::uint32_t size = big_endian(header.data() + 4 + 4 * i);
     if (size == 0) fail(path, "has a dimension of size 0 in its header");
-    if (total > kMaxBytes / size) fail(path, "has a header for more than 64 GiB of data: the header is damaged");
+    if (total > kMaxBytes / size)
+      fail(path, "has a header for more than 64 GiB of data: the header is damaged");
     total *= size;
     file.sizes.push_back(size);
   }
 
-  // The buffer grows with the bytes read: a damaged header must not make it allocate the declared size.
+  // The buffer grows with the bytes read: a damaged header must not make it allocate the declared
+  // size.
   while (file.bytes.size() < total) {
     const std::size_t before = file.bytes.size();
-    const std::size_t wanted = std::min<std::uint64_t>(total - before, std::max<std::uint64_t>(before, 1 << 20));
+    const std::size_t wanted =
+        std::min<std::uint64_t>(total - before, std::max<std::uint64_t>(before, 1 << 20));
     file.bytes.resize(before + wanted);
     const std::size_t got = reader.read(std::span(file.bytes).subspan(before));
     if (got < wanted) {
-      fail(path, "ends after " + std::to_string(before + got) + " of the " + std::to_string(total) +
-                     " bytes that its header declares");
+      fail(path, formatted("ends after {} of the {} bytes that its header declares", before + got,
+                           total));
     }
   }
   std::array<std::uint8_t, 1> extra{};
   if (reader.read(extra) != 0)
-    fail(path, "is longer than the " + std::to_string(total) + " bytes that its header declares");
+    fail(path, formatted("is longer than the {} bytes that its header declares", total));
   return file;
 }
 
@@ -137,8 +147,8 @@ IdxImages read_idx_images(const fs::path& folder, std::string_view split) {
   IdxFile images = read_idx(image_path, 3);
   IdxFile labels = read_idx(label_path, 1);
   if (images.sizes[0] != labels.sizes[0]) {
-    fail(label_path, "has " + std::to_string(labels.sizes[0]) + " labels for " + std::to_string(images.sizes[0]) +
-                         " images in " + image_path.filename().string());
+    fail(label_path, formatted("has {} labels for {} images in {}", labels.sizes[0],
+                               images.sizes[0], image_path.filename().string()));
   }
   IdxImages data;
   data.count = images.sizes[0];

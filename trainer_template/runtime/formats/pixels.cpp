@@ -1,8 +1,9 @@
 #include "trainer_template/runtime/formats/pixels.h"
 
-// The loop is most of what loading images costs: built once for each width of vectors, and chosen when the program
-// starts, which the sanitizers do not allow.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The loop is most of what loading images costs: built once for each width of vectors, and chosen
+// when the program starts, which the sanitizers do not allow.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define WIDEST_VECTORS __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3")))
 #else
 #define WIDEST_VECTORS

@@ -1,6 +1,8 @@
 #include "trainer_template/runtime/formats/safetensors_file.h"
 
-#include "trainer_template/runtime/base/errors.h"
+#include <torchbridge/errors.h>
+
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 namespace {
@@ -10,6 +12,12 @@ std::string_view text_of(const MappedFile& file) {
 }
 
 SafetensorsHeader header_of(std::string_view bytes, const std::filesystem::path& path) {
+  if (bytes.starts_with("PK\x03\x04")) {  // a zip archive
+    auto target = path;
+    throw TrainError(
+        formatted("{} is a file of torch.save: convert it by python -m torchbridge.convert {} {}",
+                  path.string(), path.string(), target.replace_extension("safetensors").string()));
+  }
   auto header = parse_header(bytes, bytes.size());
   if (!header) throw TrainError(path.string() + " " + header.error().message);
   return *std::move(header);
@@ -24,7 +32,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, Links links)
   header_ = header_of(bytes_, path);
 }
 
-SafetensorsFile::SafetensorsFile(std::shared_ptr<FileImage> image, const std::filesystem::path& path)
+SafetensorsFile::SafetensorsFile(std::shared_ptr<FileImage> image,
+                                 const std::filesystem::path& path)
     : owner_(image), bytes_(image->bytes()), header_(header_of(bytes_, path)) {}
 
 std::string_view SafetensorsFile::bytes(const TensorEntry& entry) const {

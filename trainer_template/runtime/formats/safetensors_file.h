@@ -5,8 +5,9 @@
 #include <memory>
 #include <string_view>
 
-#include "trainer_template/runtime/base/file_image.h"
-#include "trainer_template/runtime/base/mapped_file.h"
+#include <torchbridge/formats.h>
+
+#include "trainer_template/runtime/formats/file_image.h"
 #include "trainer_template/runtime/formats/safetensors_header.h"
 
 namespace torchbridge::train {
@@ -14,7 +15,8 @@ namespace torchbridge::train {
 // Any thread. A mapped file is read from the disk only where its bytes are accessed.
 class SafetensorsFile {
  public:
-  // Throws TrainError, which names the file and the error: missing, truncated, or an error of parse_header().
+  // Throws TrainError, which names the file and the error: missing, truncated, or an error of
+  // parse_header().
   explicit SafetensorsFile(const std::filesystem::path& path, Links links = Links::kFollowed);
 
   // From bytes that were read from `path`, which errors name.

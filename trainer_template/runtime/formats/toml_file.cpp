@@ -11,6 +11,7 @@
 #include <toml++/toml.h>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/number_text.h"
 
 namespace torchbridge::train {
@@ -57,24 +58,25 @@ Result<std::vector<TomlEntry>> read_toml(const std::filesystem::path& file) {
   std::error_code ignored;
   std::ifstream stream(file, std::ios::binary);
   if (const bool is_folder = std::filesystem::is_directory(file, ignored); is_folder || !stream) {
-    return Error{"--config: cannot read '" + printable(file.string()) +
-                 "': " + std::strerror(is_folder ? EISDIR : errno)};
+    return Error{formatted("--config: cannot read '{}': {}", printable(file.string()),
+                           std::strerror(is_folder ? EISDIR : errno))};
   }
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  const auto at = [&](int line) { return printable(file.string()) + ":" + std::to_string(line) + ": "; };
+  const auto at = [&](int line) { return formatted("{}:{}: ", printable(file.string()), line); };
   try {
     const toml::table table = toml::parse(text);
     std::vector<TomlEntry> entries;
     for (const auto& [key, node] : table) {
       const int line = static_cast<int>(key.source().begin.line);
       if (node.is_table() || node.is_array_of_tables()) {
-        return Error{at(line) + "section [" + printable(key.str()) +
-                     "] is not supported: write all keys at the top level"};
+        return Error{formatted("{}section [{}] is not supported: write all keys at the top level",
+                               at(line), printable(key.str()))};
       }
       auto entry = entry_of(key, node);
       if (!entry)
-        return Error{at(line) + "'" + printable(key.str()) +
-                     "': expected a number, true, false, a quoted string, or a list of these"};
+        return Error{
+            formatted("{}'{}': expected a number, true, false, a quoted string, or a list of these",
+                      at(line), printable(key.str()))};
       entries.push_back(*std::move(entry));
     }
     std::sort(entries.begin(), entries.end(),
@@ -82,13 +84,15 @@ Result<std::vector<TomlEntry>> read_toml(const std::filesystem::path& file) {
     return entries;
   } catch (const toml::parse_error& error) {
     const int line = static_cast<int>(error.source().begin.line);
-    return Error{at(line) + "'" + printable(line_of(text, line)) + "': " + std::string(error.description())};
+    return Error{
+        formatted("{}'{}': {}", at(line), printable(line_of(text, line)), error.description())};
   }
 }
 
 std::string toml_text(const std::string& text) {
   std::ostringstream out;
-  constexpr auto kOther = toml::format_flags::allow_literal_strings | toml::format_flags::allow_multi_line_strings;
+  constexpr auto kOther =
+      toml::format_flags::allow_literal_strings | toml::format_flags::allow_multi_line_strings;
   const toml::value<std::string> value(text);
   out << toml::toml_formatter(value, toml::toml_formatter::default_flags & ~kOther);
   return out.str();

@@ -17,8 +17,9 @@ struct TomlEntry {
   bool is_list = false;
 };
 
-// The entries in the order of the file. An error begins with "FILE:LINE: ", or with "--config" if the file cannot be
-// read. Sections are errors, and so are values that are not a number, a boolean, a string or a list of these.
+// The entries in the order of the file. An error begins with "FILE:LINE: ", or with "--config" if
+// the file cannot be read. Sections are errors, and so are values that are not a number, a boolean,
+// a string or a list of these.
 Result<std::vector<TomlEntry>> read_toml(const std::filesystem::path& file);
 
 // `text` as a TOML string, in quotes.

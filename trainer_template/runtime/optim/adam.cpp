@@ -1,8 +1,9 @@
-// torch.optim.Adam and AdamW (fused=True): Adam adds weight decay to the gradient, AdamW to the parameter.
+// torch.optim.Adam and AdamW (fused=True): Adam adds weight decay to the gradient, AdamW to the
+// parameter.
 #include <ATen/ops/_foreach_add.h>
-#include <ATen/ops/_foreach_sub.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/rsub.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -30,18 +31,20 @@ class Adam final : public LocalOptimizer {
       steps.push_back(member.state[2].second);
       if (options.amsgrad) largest.push_back(member.state[3].second);
     }
-    at::_foreach_add_(steps, 1);
+    if (found_inf)
+      at::_foreach_add_(steps, at::rsub(*found_inf, 1));  // a skipped step does not count
+    else
+      at::_foreach_add_(steps, 1);
     const auto fused = [&](auto operation) {
-      operation(parameters, gradients, averages, squares, largest, steps, options.lr, options.beta1, *options.beta2,
-                *options.weight_decay, options.epsilon, options.amsgrad, options.maximize, /*grad_scale=*/std::nullopt,
-                found_inf);
+      operation(parameters, gradients, averages, squares, largest, steps, options.lr, options.beta1,
+                *options.beta2, *options.weight_decay, options.epsilon, options.amsgrad,
+                options.maximize, /*grad_scale=*/std::nullopt, found_inf);
     };
     if (decoupled_) {
       fused([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
     } else {
       fused([](auto&&... arguments) { at::_fused_adam_(arguments...); });
     }
-    if (found_inf) at::_foreach_sub_(steps, Tensors(steps.size(), *found_inf));  // takes back a skipped step
   }
 
   std::map<std::string, double> own_options(const OptimizerOptions& options) const override {
@@ -54,7 +57,8 @@ class Adam final : public LocalOptimizer {
             {"maximize", options.maximize}};
   }
 
-  NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const override {
+  NamedTensors make_state(const OptimizerOptions& options,
+                          const at::Tensor& parameter) const override {
     NamedTensors state = {{"exp_avg", at::zeros_like(parameter)},
                           {"exp_avg_sq", at::zeros_like(parameter)},
                           {"step", at::zeros({}, parameter.options().dtype(at::kFloat))}};

@@ -1,8 +1,9 @@
 #include "trainer_template/runtime/optim/autocast.h"
 
 #include <ATen/autocast_mode.h>
+#include <torchbridge/errors.h>
 
-#include "trainer_template/runtime/base/errors.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 
@@ -14,7 +15,8 @@ Autocast::Autocast(c10::DeviceType device, c10::ScalarType type)
       before_cached_(at_autocast::is_autocast_cache_enabled()),
       before_type_(at_autocast::get_autocast_dtype(device)) {
   if (type != at::kBFloat16 && type != at::kHalf && type != at::kFloat) {
-    throw TrainError(std::string("autocast to ") + c10::toString(type) + ": expected BFloat16, Half or Float");
+    throw TrainError(
+        formatted("autocast to {}: expected BFloat16, Half or Float", c10::toString(type)));
   }
   at_autocast::set_autocast_enabled(device, type != at::kFloat);
   if (type != at::kFloat) at_autocast::set_autocast_dtype(device, type);

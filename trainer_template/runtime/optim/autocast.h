@@ -6,11 +6,13 @@
 
 namespace torchbridge::train {
 
-// Applies to the thread that makes it, until its destructor. Put it around forward and loss, not around backward.
-// Scopes nest; the outermost one clears the cache of cast weights at its end, so weights are cast once in each step.
+// Applies to the thread that makes it, until its destructor. Put it around forward and loss, not
+// around backward. Scopes nest; the outermost one clears the cache of cast weights at its end, so
+// weights are cast once in each step.
 class Autocast {
  public:
-  // `type`: c10::kBFloat16 or c10::kHalf; c10::kFloat switches an outer scope off. Throws TrainError for any other.
+  // `type`: c10::kBFloat16 or c10::kHalf; c10::kFloat switches an outer scope off. Throws
+  // TrainError for any other.
   Autocast(c10::DeviceType device, c10::ScalarType type);
   ~Autocast();
   Autocast(const Autocast&) = delete;

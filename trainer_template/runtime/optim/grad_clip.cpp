@@ -1,5 +1,3 @@
-#include "trainer_template/runtime/optim/grad_clip.h"
-
 #include <cmath>
 #include <limits>
 #include <string>
@@ -14,8 +12,11 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torchbridge/errors.h>
+#include <torchbridge/optimizer.h>
+#include <torchbridge/process_group.h>
 
-#include "trainer_template/runtime/base/errors.h"
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/tensors/tensor_lists.h"
 
 namespace torchbridge::train {
@@ -28,7 +29,8 @@ std::vector<Tensors> sorted_gradients(const Tensors& parameters) {
   for (const at::Tensor& parameter : parameters) {
     const at::Tensor gradient = parameter.grad();
     if (!gradient.defined()) continue;
-    if (gradient.is_sparse()) throw TrainError("clip_grad_norm: a sparse gradient cannot be clipped");
+    if (gradient.is_sparse())
+      throw TrainError("clip_grad_norm: a sparse gradient cannot be clipped");
     gradients.push_back(gradient);
   }
   return by_device_and_type(std::move(gradients));
@@ -38,20 +40,23 @@ at::Tensor norm_of(const std::vector<Tensors>& lists, double norm_type, c10::Dev
   if (lists.empty()) return at::zeros({}, at::device(device).dtype(at::kFloat));
   Tensors norms;
   for (const Tensors& list : lists) {
-    for (at::Tensor& norm : at::_foreach_norm(list, norm_type)) norms.push_back(norm.to(lists[0][0].device()));
+    for (at::Tensor& norm : at::_foreach_norm(list, norm_type))
+      norms.push_back(norm.to(lists[0][0].device()));
   }
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 
 void scale(const std::vector<Tensors>& lists, const at::Tensor& norm, const ClipOptions& options) {
   if (options.error_if_nonfinite && !std::isfinite(norm.item<double>())) {
-    throw TrainError("clip_grad_norm: the norm of the gradients is " + std::to_string(norm.item<double>()) +
-                     ": they cannot be clipped");
+    throw TrainError(
+        formatted("clip_grad_norm: the norm of the gradients is {}: they cannot be clipped",
+                  std::to_string(norm.item<double>())));
   }
   if (std::isinf(options.max_norm)) return;
-  // Unconditional, as in Python: on a GPU a condition would make the host wait for the norm. Python's number / tensor
-  // multiplies by the reciprocal, which decides the last bit.
-  const at::Tensor coefficient = at::clamp((norm + 1e-6).reciprocal() * options.max_norm, std::nullopt, 1.0);
+  // Unconditional, as in Python: on a GPU a condition would make the host wait for the norm.
+  // Python's number / tensor multiplies by the reciprocal, which decides the last bit.
+  const at::Tensor coefficient =
+      at::clamp((norm + 1e-6).reciprocal() * options.max_norm, std::nullopt, 1.0);
   for (const Tensors& list : lists) at::_foreach_mul_(list, coefficient.to(list[0].device()));
 }
 
@@ -71,7 +76,8 @@ at::Tensor clip_grad_norm(const Tensors& parameters, const ClipOptions& options)
   return norm;
 }
 
-at::Tensor clip_grad_norm(const Tensors& parameters, const ClipOptions& options, ProcessGroup& group) {
+at::Tensor clip_grad_norm(const Tensors& parameters, const ClipOptions& options,
+                          ProcessGroup& group) {
   const at::NoGradGuard no_grad;
   check(options);
   const auto lists = sorted_gradients(parameters);
@@ -92,15 +98,19 @@ at::Tensor clip_grad_norm(const Tensors& parameters, const ClipOptions& options,
   return norm;
 }
 
-at::Tensor clip_grad_norm(const Optimizer& optimizer, const GradientClipping& clipping, const at::Tensor& found_inf,
-                          ProcessGroup& group) {
+at::Tensor clip_grad_norm(ProcessGroup& group, const Optimizer& optimizer,
+                          const GradientClipping& clipping, const at::Tensor& found_inf) {
   const bool clips = clipping.max_norm > 0;
   if (!clips && !clipping.is_measured) return {};
-  const ClipOptions options{.max_norm = clips ? clipping.max_norm : std::numeric_limits<double>::infinity()};
-  const at::Tensor norm = optimizer.has_own_gradients_only() ? clip_grad_norm(optimizer.averaged(), options, group)
-                                                             : clip_grad_norm(clipping.parameters, options);
+  const ClipOptions options{.max_norm = clips ? clipping.max_norm
+                                              : std::numeric_limits<double>::infinity()};
+  const Tensors parameters =
+      clipping.parameters.empty() ? optimizer.averaged() : clipping.parameters;
+  const at::Tensor norm = optimizer.has_own_gradients_only()
+                              ? clip_grad_norm(optimizer.averaged(), options, group)
+                              : clip_grad_norm(parameters, options);
   const at::NoGradGuard no_grad;
-  if (clips) found_inf.add_(norm.sub(norm).ne(0).to(found_inf.device(), found_inf.scalar_type()));  // inf - inf is NaN
+  if (clips) found_inf.add_(norm.sub(norm).to(found_inf.device()));  // inf - inf is NaN
   return norm;
 }
 

@@ -1,53 +1,61 @@
-#include "trainer_template/runtime/optim/grad_scaler.h"
-
 #include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/optimizer.h>
 
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/optim/found_inf.h"
 
 namespace torchbridge::train {
 
-GradScaler::GradScaler(const GradScalerOptions& options, c10::Device device,
-                       const std::optional<GradScalerState>& state)
-    : options_(options) {
+GradScaler::GradScaler(const GradScalerOptions& options, c10::Device device) : options_(options) {
   if (!(options.init_scale > 0)) throw TrainError("GradScaler: init_scale must be above 0");
   if (!(options.growth_factor > 1)) throw TrainError("GradScaler: growth_factor must be above 1");
   if (!(options.backoff_factor < 1 && options.backoff_factor > 0)) {
     throw TrainError("GradScaler: backoff_factor must be between 0 and 1");
   }
-  if (options.growth_interval < 1) throw TrainError("GradScaler: growth_interval must be at least 1");
-  const GradScalerState start = state.value_or(GradScalerState{.scale = options.init_scale});
-  scale_ = at::full({}, options.enabled ? start.scale : 1, at::device(device).dtype(at::kFloat));
-  growth_tracker_ = at::full({}, start.growth_tracker, at::device(device).dtype(at::kInt));
+  if (options.growth_interval < 1)
+    throw TrainError("GradScaler: growth_interval must be at least 1");
+  scale_ =
+      at::full({}, options.enabled ? options.init_scale : 1, at::device(device).dtype(at::kFloat));
+  growth_tracker_ = at::zeros({}, at::device(device).dtype(at::kInt));
 }
 
-at::Tensor GradScaler::scale(const at::Tensor& loss) const { return options_.enabled ? loss * scale_ : loss; }
+PartNumbers GradScaler::numbers() const {
+  return {{"scale", scale_.item<double>()}, {"growth_tracker", growth_tracker_.item<double>()}};
+}
+
+void GradScaler::load(const SavedNumbers& saved) {
+  scale_.fill_(saved.at("scale"));
+  growth_tracker_.fill_(saved.count_at("growth_tracker"));
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& loss) const {
+  return options_.enabled ? loss * scale_ : loss;
+}
 
 at::Tensor GradScaler::unscale(Optimizer& optimizer) const {
+  if (!options_.enabled && !options_.checks) return at::zeros({}, scale_.options());
   const std::vector<at::Tensor> parameters = optimizer.averaged();
   if (!options_.enabled) return scale_and_find_inf(parameters, scale_, scale_.device());
   for (const at::Tensor& parameter : parameters) {
     if (parameter.grad().defined() && parameter.grad().scalar_type() == at::kHalf) {
-      throw TrainError("GradScaler: gradients in float16 cannot be unscaled; keep parameters in float32");
+      throw TrainError(
+          "GradScaler: gradients in float16 cannot be unscaled; keep parameters in float32");
     }
   }
   // The reciprocal is computed in double precision, as in Python.
-  return scale_and_find_inf(parameters, scale_.to(at::kDouble).reciprocal().to(at::kFloat), scale_.device());
+  return scale_and_find_inf(parameters, scale_.to(at::kDouble).reciprocal().to(at::kFloat),
+                            scale_.device());
 }
 
 void GradScaler::update(const at::Tensor& found_inf) {
   if (!options_.enabled) return;
-  at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor, options_.backoff_factor,
-                         options_.growth_interval);
-}
-
-std::optional<GradScalerState> GradScaler::state() const {
-  if (!options_.enabled) return std::nullopt;
-  return GradScalerState{.scale = scale_.item<double>(), .growth_tracker = growth_tracker_.item<std::int64_t>()};
+  at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor,
+                         options_.backoff_factor, options_.growth_interval);
 }
 
 }  // namespace torchbridge::train

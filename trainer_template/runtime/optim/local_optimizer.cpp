@@ -5,15 +5,16 @@
 
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
+#include <torchbridge/errors.h>
 
-#include "trainer_template/runtime/base/errors.h"
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/tensors/tensor_lists.h"
 
 namespace torchbridge::train {
 namespace {
 
 void check(const ParameterGroup& group, bool good, const std::string& what) {
-  if (!good) throw TrainError("optimizer, parameter group '" + group.name + "': " + what);
+  if (!good) throw TrainError(formatted("optimizer, parameter group '{}': {}", group.name, what));
 }
 
 void check_options(const ParameterGroup& group) {
@@ -29,16 +30,19 @@ void check_options(const ParameterGroup& group) {
   check(group, options.epsilon >= 0, "epsilon must be at least 0");
 }
 
-TrainError wrong_shape(const std::string& name, const at::Tensor& given, const at::Tensor& expected) {
+TrainError wrong_shape(const std::string& name, const at::Tensor& given,
+                       const at::Tensor& expected) {
   std::ostringstream text;
-  text << "optimizer state '" << name << "' has shape " << given.sizes() << " and type " << given.scalar_type()
-       << ", expected " << expected.sizes() << " and " << expected.scalar_type();
+  text << "optimizer state '" << name << "' has shape " << given.sizes() << " and type "
+       << given.scalar_type() << ", expected " << expected.sizes() << " and "
+       << expected.scalar_type();
   return TrainError(text.str());
 }
 
-// The values in a tensor with the layout of `expected`, which is on the meta device: `values` itself if `adopt` and
-// they fit, else a copy.
-at::Tensor taken_as(const at::Tensor& expected, const at::Tensor& values, c10::Device device, bool adopt) {
+// The values in a tensor with the layout of `expected`, which is on the meta device: `values`
+// itself if `adopt` and they fit, else a copy.
+at::Tensor taken_as(const at::Tensor& expected, const at::Tensor& values, c10::Device device,
+                    bool adopt) {
   if (adopt && values.device() == device && values.strides() == expected.strides()) return values;
   return at::empty_like(expected, expected.options().device(device)).copy_(values);
 }
@@ -56,15 +60,16 @@ LocalOptimizer::LocalOptimizer(std::string kind, std::vector<ParameterGroup> gro
     states_.emplace_back(group.parameters.size());
     for (const auto& [name, parameter] : group.parameters) {
       const auto [other, fresh] = group_of.emplace(name, group.name);
-      check(group, fresh, "parameter '" + name + "' is also in group '" + other->second + "'");
+      check(group, fresh, formatted("parameter '{}' is also in group '{}'", name, other->second));
     }
   }
 }
 
 void LocalOptimizer::reject_sparse_gradient(const ParameterState& member) const {
   if (!member.gradient.is_sparse()) return;
-  throw TrainError("parameter '" + member.name + "' has a sparse gradient, which " + kind_ +
-                   " does not support: use sgd");
+  throw TrainError(
+      formatted("parameter '{}' has a sparse gradient, which {} does not support: use sgd",
+                member.name, kind_));
 }
 
 void LocalOptimizer::take_step(const at::Tensor& found_inf) {
@@ -76,13 +81,21 @@ void LocalOptimizer::take_step(const at::Tensor& found_inf) {
       const at::Tensor gradient = parameter.grad();
       if (gradient.defined()) members.push_back({name, parameter, gradient, states_[g][i]});
     }
-    const auto tensor_of = [](const ParameterState& member) -> const at::Tensor& { return member.parameter; };
+    const auto tensor_of = [](const ParameterState& member) -> const at::Tensor& {
+      return member.parameter;
+    };
     for (auto& list : by_device_and_type(std::move(members), tensor_of)) {
       std::optional<at::Tensor> flag;
       if (found_inf.defined()) flag = found_inf.to(list[0].parameter.device());
       update(groups_[g].options, list, flag);
     }
   }
+}
+
+std::vector<ParameterGroup*> LocalOptimizer::groups() {
+  std::vector<ParameterGroup*> all;
+  for (ParameterGroup& group : groups_) all.push_back(&group);
+  return all;
 }
 
 void LocalOptimizer::zero_grad() {
@@ -122,8 +135,10 @@ std::map<std::string, ElementRange> LocalOptimizer::ranges() const {
 OptimizerRecord LocalOptimizer::record() const {
   OptimizerRecord record{.kind = kind_, .groups = {}};
   for (const ParameterGroup& group : groups_) {
-    record.groups.push_back({.name = group.name, .options = own_options(group.options), .parameters = {}});
-    for (const auto& [name, parameter] : group.parameters) record.groups.back().parameters.push_back(name);
+    record.groups.push_back(
+        {.name = group.name, .options = own_options(group.options), .parameters = {}});
+    for (const auto& [name, parameter] : group.parameters)
+      record.groups.back().parameters.push_back(name);
   }
   return record;
 }
@@ -150,10 +165,12 @@ void LocalOptimizer::take_state(const NamedTensors& state, Taken taken) {
         }
         const at::Tensor& value = from->second;
         const bool flat = value.dim() == 1 && value.numel() == tensor.numel();
-        if ((!flat && value.sizes() != tensor.sizes()) || value.scalar_type() != tensor.scalar_type()) {
+        if ((!flat && value.sizes() != tensor.sizes()) ||
+            value.scalar_type() != tensor.scalar_type()) {
           throw wrong_shape(from->first, value, tensor);
         }
-        const bool is_first = seen.insert(value.const_data_ptr()).second;  // two names may have one tensor
+        // Two names may have one tensor.
+        const bool is_first = seen.insert(value.const_data_ptr()).second;
         own.emplace_back(kind, taken_as(tensor, value.reshape(tensor.sizes()), parameter.device(),
                                         taken == Taken::kAdopted && is_first));
         given.erase(from);
@@ -161,14 +178,17 @@ void LocalOptimizer::take_state(const NamedTensors& state, Taken taken) {
       }
       if (found == 0) continue;  // a parameter that never had a gradient has no state
       if (!missing.empty()) {
-        throw TrainError("the optimizer state has no '" + missing + "': was another --optimizer used?");
+        throw TrainError(
+            formatted("the optimizer state has no '{}': was another --optimizer used?", missing));
       }
       of_group[i] = std::move(own);
     }
   }
   if (!given.empty()) {
-    throw TrainError("the optimizer state contains '" + given.begin()->first +
-                     "', which this optimizer does not have: was another --optimizer used?");
+    throw TrainError(
+        formatted("the optimizer state contains '{}', which this optimizer does not have: was "
+                  "another --optimizer used?",
+                  given.begin()->first));
   }
   states_ = std::move(loaded);
 }

@@ -1,7 +1,8 @@
-// The common part of all optimizers: groups, state by parameter, gradients sorted for the fused operations.
+// The common part of all optimizers: groups, state by parameter, gradients sorted for the fused
+// operations.
 #pragma once
 
-#include "trainer_template/runtime/optim/optimizer.h"
+#include <torchbridge/optimizer.h>
 
 namespace torchbridge::train {
 
@@ -11,7 +12,7 @@ class LocalOptimizer : public Optimizer {
  public:
   LocalOptimizer(std::string kind, std::vector<ParameterGroup> groups);
 
-  std::vector<ParameterGroup>& groups() override { return groups_; }
+  std::vector<ParameterGroup*> groups() override;
   void zero_grad() override;
   Tensors averaged() const override;
   NamedTensors state() const override;
@@ -36,17 +37,21 @@ class LocalOptimizer : public Optimizer {
 
   void take_step(const at::Tensor& found_inf) override;
   void take_state(const NamedTensors& state, Taken taken);
-  // `members` are of one device and type, as the fused operations require. found_inf is on that device, or empty.
+  // `members` are of one device and type, as the fused operations require. found_inf is on that
+  // device, or empty.
   virtual void update(const OptimizerOptions& options, std::vector<ParameterState>& members,
                       const std::optional<at::Tensor>& found_inf) = 0;
   // The options that this optimizer reads, by Python's names.
   virtual std::map<std::string, double> own_options(const OptimizerOptions& options) const = 0;
-  // The state of a parameter before its first step, by kind. The parameter may be on the meta device.
-  virtual NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const = 0;
+  // The state of a parameter before its first step, by kind. The parameter may be on the meta
+  // device.
+  virtual NamedTensors make_state(const OptimizerOptions& options,
+                                  const at::Tensor& parameter) const = 0;
 
   const std::string kind_;
   std::vector<ParameterGroup> groups_;
-  std::vector<std::vector<NamedTensors>> states_;  // by group and parameter; kinds with their tensors
+  // By group and parameter; kinds with their tensors.
+  std::vector<std::vector<NamedTensors>> states_;
 };
 
 }  // namespace torchbridge::train

@@ -1,5 +1,3 @@
-#include "trainer_template/runtime/optim/lr_schedule.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -7,7 +5,10 @@
 #include <span>
 #include <variant>
 
+#include <torchbridge/lr_schedule.h>
+
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/base/nearest_name.h"
 #include "trainer_template/runtime/base/number_text.h"
 
@@ -22,10 +23,11 @@ struct LrKey {
   double least = 0, most = 1e300;
 };
 
-// `t` is Python's last_epoch, `total` the steps that the kind has for itself.
+// `t` is Python's last_epoch, `total` the steps that the kind has for itself. Whole numbers are
+// exact as double.
 struct LrKind {
   const char* name;
-  double (*rate)(const LrSchedule& schedule, double base, std::int64_t t, std::int64_t total);
+  double (*rate)(const LrSchedule& schedule, double base, double t, double total);
   std::vector<LrKey> keys;
 };
 
@@ -33,37 +35,40 @@ namespace {
 
 // The order of operations is Python's, expression by expression: that makes the last bit equal.
 
-double constant(const LrSchedule&, double base, std::int64_t, std::int64_t) { return base; }
+double constant(const LrSchedule&, double base, double, double) { return base; }
 
-double step(const LrSchedule& s, double base, std::int64_t t, std::int64_t) {
-  return base * std::pow(s.gamma, static_cast<double>(t / s.step_size));
+double step(const LrSchedule& s, double base, double t, double) {
+  return base * std::pow(s.gamma, std::floor(t / static_cast<double>(s.step_size)));
 }
 
-double multi_step(const LrSchedule& s, double base, std::int64_t t, std::int64_t) {
-  const auto passed = std::ranges::upper_bound(s.milestones, t) - s.milestones.begin();
+double multi_step(const LrSchedule& s, double base, double t, double) {
+  const auto passed = std::ranges::count_if(
+      s.milestones, [&](std::int64_t each) { return static_cast<double>(each) <= t; });
   return base * std::pow(s.gamma, static_cast<double>(passed));
 }
 
-double cosine(const LrSchedule& s, double base, std::int64_t t, std::int64_t total) {
+double cosine(const LrSchedule& s, double base, double t, double total) {
   if (total <= 0) return base;
-  const double angle = std::numbers::pi * static_cast<double>(t) / static_cast<double>(total);
+  const double angle = std::numbers::pi * t / total;
   return s.eta_min + (base - s.eta_min) * (1 + std::cos(angle)) / 2;
 }
 
-double polynomial(const LrSchedule& s, double base, std::int64_t t, std::int64_t total) {
+double polynomial(const LrSchedule& s, double base, double t, double total) {
   if (total <= 0) return base;
-  return base * std::pow(1.0 - static_cast<double>(std::min(t, total)) / static_cast<double>(total), s.power);
+  return base * std::pow(1.0 - std::min(t, total) / total, s.power);
 }
 
-// One phase of one-cycle, by the names of its ends: 0 is the start of the cycle, 1 its peak, 2 its end.
+// One phase of one-cycle, by the names of its ends: 0 is the start of the cycle, 1 its peak, 2 its
+// end.
 struct CyclePhase {
   double end_step;
   int from, to;
 };
 
-std::vector<CyclePhase> phases_of(const LrSchedule& s, std::int64_t total) {
-  const double steps = static_cast<double>(total);
-  if (s.three_phase) return {{s.pct_start * steps - 1, 0, 1}, {2 * s.pct_start * steps - 2, 1, 0}, {steps - 1, 0, 2}};
+std::vector<CyclePhase> phases_of(const LrSchedule& s, double steps) {
+  if (s.three_phase)
+    return {
+        {s.pct_start * steps - 1, 0, 1}, {2 * s.pct_start * steps - 2, 1, 0}, {steps - 1, 0, 2}};
   return {{s.pct_start * steps - 1, 0, 1}, {steps - 1, 1, 2}};
 }
 
@@ -72,9 +77,10 @@ double annealed(const LrSchedule& s, double from, double to, double pct) {
   return to + (from - to) / 2.0 * (std::cos(std::numbers::pi * pct) + 1);
 }
 
-double one_cycle_value(const LrSchedule& s, const double (&ends)[3], std::int64_t t, std::int64_t total) {
+double one_cycle_value(const LrSchedule& s, const double (&ends)[3], double t, double total) {
   const auto phases = phases_of(s, total);
-  const double at = static_cast<double>(std::min(t, total));
+  // The last step is at total - 1. Smaller ones (StepScale) come after it, within it.
+  const double at = std::min(t, total - 1);
   double start = 0;
   for (std::size_t i = 0;; ++i) {
     const CyclePhase& phase = phases[i];
@@ -87,7 +93,7 @@ double one_cycle_value(const LrSchedule& s, const double (&ends)[3], std::int64_
   }
 }
 
-double one_cycle(const LrSchedule& s, double base, std::int64_t t, std::int64_t total) {
+double one_cycle(const LrSchedule& s, double base, double t, double total) {
   const double initial = base / s.div_factor;
   return one_cycle_value(s, {initial, base, initial / s.final_div_factor}, t, total);
 }
@@ -95,7 +101,9 @@ double one_cycle(const LrSchedule& s, double base, std::int64_t t, std::int64_t 
 const LrKind kKinds[] = {
     {"constant", constant, {}},
     {"step", step, {{"step_size", &LrSchedule::step_size, 1}, {"gamma", &LrSchedule::gamma}}},
-    {"multi-step", multi_step, {{"milestones", &LrSchedule::milestones}, {"gamma", &LrSchedule::gamma}}},
+    {"multi-step",
+     multi_step,
+     {{"milestones", &LrSchedule::milestones}, {"gamma", &LrSchedule::gamma}}},
     {"cosine", cosine, {{"eta_min", &LrSchedule::eta_min}}},
     {"polynomial", polynomial, {{"power", &LrSchedule::power}}},
     {"one-cycle",
@@ -119,27 +127,23 @@ const LrKind kKinds[] = {
       {"eps", &LrSchedule::eps}}},
 };
 
-bool is(const LrSchedule& schedule, std::string_view kind) { return schedule.kind && schedule.kind->name == kind; }
-
-template <class Items>
-std::string names_of(const Items& items) {
-  std::string text;
-  for (const auto& item : items) text += (text.empty() ? "" : ", ") + std::string(item.name);
-  return text;
+bool is(const LrSchedule& schedule, std::string_view kind) {
+  return schedule.kind && schedule.kind->name == kind;
 }
 
 // Each overload of set() parses a value and returns what was expected, or "" for a valid value.
 
 std::string expected_range(const LrKey& key, const char* what) {
   if (key.most < 1e300) {
-    return std::string("expected ") + what + " from " + shortest(key.least) + " to " + shortest(key.most);
+    return formatted("expected {} from {} to {}", what, shortest(key.least), shortest(key.most));
   }
-  return std::string("expected ") + what + " of at least " + shortest(key.least);
+  return formatted("expected {} of at least {}", what, shortest(key.least));
 }
 
 std::string set(const LrKey& key, double& value, std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool good = error == std::errc() && end == text.data() + text.size() && value >= key.least && value <= key.most;
+  const bool good = error == std::errc() && end == text.data() + text.size() &&
+                    value >= key.least && value <= key.most;
   return good ? "" : expected_range(key, "a number");
 }
 
@@ -159,7 +163,8 @@ std::string set(const LrKey&, std::vector<std::int64_t>& values, std::string_vie
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find('+', begin), text.size());
     const auto number = parse_integer(text.substr(begin, end - begin), 1, 1'000'000'000'000);
-    if (!number || (!values.empty() && *number < values.back())) return "expected ascending steps, as in 100+200";
+    if (!number || (!values.empty() && *number < values.back()))
+      return "expected ascending steps, as in 100+200";
     values.push_back(*number);
     begin = end + 1;
   }
@@ -171,14 +176,17 @@ std::string set(const LrKey&, std::vector<std::int64_t>& values, std::string_vie
 Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const CustomSchedule> own) {
   const auto found = std::ranges::find(own, text, &CustomSchedule::name);
   if (found != own.end()) return LrSchedule{.own = found->factor};
-  const auto fail = [&](const std::string& what) { return Error{"'" + std::string(text) + "': " + what}; };
+  const auto fail = [&](const std::string& what) {
+    return Error{formatted("'{}': {}", text, what)};
+  };
   const std::size_t colon = std::min(text.find(':'), text.size());
   const auto kind = std::ranges::find(kKinds, text.substr(0, colon), &LrKind::name);
   if (kind == std::end(kKinds)) {
     std::vector<std::string> names;
     for (const LrKind& each : kKinds) names.emplace_back(each.name);
     for (const CustomSchedule& each : own) names.push_back(each.name);
-    return fail("expected one of " + lr_schedule_kinds(own) + did_you_mean(text.substr(0, colon), names));
+    return fail(formatted("expected one of {}{}", lr_schedule_kinds(own),
+                          did_you_mean(text.substr(0, colon), names)));
   }
   LrSchedule schedule{.kind = kind};
   std::vector<std::vector<LrKey>::const_iterator> seen;
@@ -189,14 +197,17 @@ Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const Cust
     const std::size_t equals = std::min(item.find('='), item.size());
     const auto key = std::ranges::find(kind->keys, item.substr(0, equals), &LrKey::name);
     if (key == kind->keys.end()) {
-      return fail("'" + std::string(item.substr(0, equals)) + "' is not a key of " + kind->name +
-                  (kind->keys.empty() ? ", which has none" : "; expected " + names_of(kind->keys)));
+      return fail(formatted(
+          "'{}' is not a key of {}{}", item.substr(0, equals), kind->name,
+          kind->keys.empty() ? ", which has none"
+                             : formatted("; expected {}", joined(kind->keys, ", ", &LrKey::name))));
     }
-    if (std::ranges::count(seen, key) > 0) return fail(std::string(key->name) + " is given twice");
+    if (std::ranges::count(seen, key) > 0) return fail(formatted("{} is given twice", key->name));
     seen.push_back(key);
     const std::string_view value = item.substr(std::min(equals + 1, item.size()));
-    const std::string wrong = std::visit([&](auto field) { return set(*key, schedule.*field, value); }, key->field);
-    if (!wrong.empty()) return fail(std::string(key->name) + "=" + std::string(value) + ": " + wrong);
+    const std::string wrong =
+        std::visit([&](auto field) { return set(*key, schedule.*field, value); }, key->field);
+    if (!wrong.empty()) return fail(formatted("{}={}: {}", key->name, value, wrong));
     begin = end + 1;
   }
   if (is(schedule, "multi-step") && schedule.milestones.empty()) {
@@ -206,27 +217,30 @@ Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const Cust
 }
 
 std::string lr_schedule_kinds(std::span<const CustomSchedule> own) {
-  return names_of(kKinds) + (own.empty() ? "" : ", " + names_of(own));
+  return joined(kKinds, ", ", &LrKind::name) +
+         (own.empty() ? "" : ", " + joined(own, ", ", &CustomSchedule::name));
 }
 
 double learning_rate(const LrSchedule& schedule, double base, std::int64_t step) {
-  std::int64_t t = step - 1;
-  const std::int64_t warmup = schedule.warmup_steps;
+  double t = schedule.scale.count(step - 1);
+  const auto warmup = static_cast<double>(schedule.warmup_steps);
   if (t < warmup) {
     if (warmup == 1) return base;
-    const double start = 1.0 / static_cast<double>(warmup);
-    return base * (start + (1.0 - start) * static_cast<double>(t) / static_cast<double>(warmup - 1));
+    const double start = 1.0 / warmup;
+    return base * (start + (1.0 - start) * std::min(t, warmup - 1) / (warmup - 1));
   }
   t -= warmup;
   if (schedule.own) return base * schedule.own(t, schedule.total_steps - warmup);
-  return schedule.kind ? schedule.kind->rate(schedule, base, t, schedule.total_steps - warmup) : base;
+  return schedule.kind ? schedule.kind->rate(schedule, base, t, schedule.total_steps - warmup)
+                       : base;
 }
 
 std::optional<double> cycled_momentum(const LrSchedule& schedule, std::int64_t step) {
   if (!is(schedule, "one-cycle") || !schedule.cycle_momentum) return std::nullopt;
-  const std::int64_t t = std::max<std::int64_t>(step - 1 - schedule.warmup_steps, 0);
-  return one_cycle_value(schedule, {schedule.max_momentum, schedule.base_momentum, schedule.max_momentum}, t,
-                         schedule.total_steps - schedule.warmup_steps);
+  const auto warmup = static_cast<double>(schedule.warmup_steps);
+  return one_cycle_value(
+      schedule, {schedule.max_momentum, schedule.base_momentum, schedule.max_momentum},
+      std::max(schedule.scale.count(step - 1) - warmup, 0.0), schedule.total_steps - warmup);
 }
 
 bool is_plateau(const LrSchedule& schedule) { return is(schedule, "plateau"); }

@@ -1,8 +1,7 @@
-#include "trainer_template/runtime/optim/optimizer.h"
-
 #include <algorithm>
 
 #include <c10/util/Exception.h>
+#include <torchbridge/optimizer.h>
 
 namespace torchbridge::train {
 namespace {
@@ -20,7 +19,7 @@ void Optimizer::step(const at::Tensor& found_inf) {
 }
 
 void Optimizer::step(double lr) {
-  for (ParameterGroup& group : groups()) group.options.lr = lr;
+  for (ParameterGroup* group : groups()) group->options.lr = lr;
   step();
 }
 
@@ -35,7 +34,8 @@ const std::vector<OptimizerKind>& optimizer_kinds() {
 
 const OptimizerKind& optimizer_kind(const std::string& name) {
   const auto kind = std::ranges::find(optimizer_kinds(), name, &OptimizerKind::name);
-  TORCH_CHECK(kind != optimizer_kinds().end(), "optimizer '", name, "' is not in optimizer_kinds()");
+  TORCH_CHECK(kind != optimizer_kinds().end(), "optimizer '", name,
+              "' is not in optimizer_kinds()");
   return *kind;
 }
 

@@ -2,51 +2,66 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <string>
 
-#include "trainer_template/runtime/base/errors.h"
+#include <torchbridge/errors.h>
+
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 namespace {
 
-PlateauState& initialized(std::optional<PlateauState>& state, std::vector<double> learning_rates) {
-  if (state && state->learning_rates.size() != learning_rates.size()) {
-    throw TrainError("the plateau schedule's state has " + std::to_string(state->learning_rates.size()) +
-                     " parameter groups, the optimizer has " + std::to_string(learning_rates.size()));
-  }
-  if (!state) state = PlateauState{.learning_rates = std::move(learning_rates), .best = std::nullopt};
-  return *state;
-}
+std::string rate_key(std::size_t group) { return "lr." + std::to_string(group); }
 
 }  // namespace
 
-Plateau::Plateau(const LrSchedule& schedule, std::vector<double> learning_rates, std::optional<PlateauState>& state)
-    : schedule_(schedule), state_(initialized(state, std::move(learning_rates))) {}
+PartNumbers Plateau::numbers() const {
+  PartNumbers numbers = {{"bad", static_cast<double>(bad_)},
+                         {"cooldown", static_cast<double>(cooldown_)}};
+  if (best_) numbers["best"] = *best_;
+  for (std::size_t i = 0; i < learning_rates_.size(); ++i)
+    numbers[rate_key(i)] = learning_rates_[i];
+  return numbers;
+}
+
+void Plateau::load(const SavedNumbers& saved) {
+  std::vector<double> rates;
+  while (const auto rate = saved.find(rate_key(rates.size()))) rates.push_back(*rate);
+  if (rates.size() != learning_rates_.size()) {
+    throw TrainError(
+        formatted("the plateau schedule's state has {} parameter groups, the optimizer has {}",
+                  rates.size(), learning_rates_.size()));
+  }
+  learning_rates_ = rates;
+  best_ = saved.find("best");
+  bad_ = saved.count_at("bad");
+  cooldown_ = saved.count_at("cooldown");
+}
 
 bool Plateau::is_better(double value) const {
-  if (!state_.best) return value < HUGE_VAL;
-  if (schedule_.absolute) return value < *state_.best - schedule_.threshold;
-  return value < *state_.best * (1.0 - schedule_.threshold);
+  if (!best_) return value < HUGE_VAL;
+  if (schedule_.absolute) return value < *best_ - schedule_.threshold;
+  return value < *best_ * (1.0 - schedule_.threshold);
 }
 
 void Plateau::observe(double value) {
   if (is_better(value)) {
-    state_.best = value;
-    state_.bad = 0;
+    best_ = value;
+    bad_ = 0;
   } else {
-    ++state_.bad;
+    ++bad_;
   }
-  if (state_.cooldown > 0) {
-    --state_.cooldown;
-    state_.bad = 0;
+  if (cooldown_ > 0) {
+    --cooldown_;
+    bad_ = 0;
   }
-  if (state_.bad <= schedule_.patience) return;
-  for (double& rate : state_.learning_rates) {
+  if (bad_ <= schedule_.patience) return;
+  for (double& rate : learning_rates_) {
     const double lower = std::max(rate * schedule_.factor, schedule_.min_lr);
     if (rate - lower > schedule_.eps) rate = lower;
   }
-  state_.cooldown = schedule_.cooldown;
-  state_.bad = 0;
+  cooldown_ = schedule_.cooldown;
+  bad_ = 0;
 }
 
 }  // namespace torchbridge::train

@@ -1,30 +1,38 @@
-// Lowers learning rates when the measured value no longer decreases: Python's ReduceLROnPlateau(mode="min").
+// Lowers learning rates when the measured value no longer decreases: Python's
+// ReduceLROnPlateau(mode="min").
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "trainer_template/runtime/base/train_state.h"
-#include "trainer_template/runtime/optim/lr_schedule.h"
+#include <torchbridge/lr_schedule.h>
+#include <torchbridge/part.h>
 
 namespace torchbridge::train {
 
 class Plateau {
  public:
-  // Reads the plateau fields of `schedule`. Takes one learning rate for each parameter group. Resumes from `state` if
-  // it has a value, and updates it: it must outlive this. Throws TrainError if the state has another number of groups.
-  Plateau(const LrSchedule& schedule, std::vector<double> learning_rates, std::optional<PlateauState>& state);
+  // Reads the plateau fields of `schedule`. Takes one learning rate for each parameter group.
+  Plateau(const LrSchedule& schedule, std::vector<double> learning_rates)
+      : schedule_(schedule), learning_rates_(std::move(learning_rates)) {}
+
+  // As those of a Part. Throws TrainError if the state has another number of groups.
+  PartNumbers numbers() const;
+  void load(const SavedNumbers& saved);
 
   // A new measurement, the same on all ranks. NaN counts as no improvement.
   void observe(double value);
 
-  const std::vector<double>& learning_rates() const { return state_.learning_rates; }
+  const std::vector<double>& learning_rates() const { return learning_rates_; }
 
  private:
   bool is_better(double value) const;
 
   LrSchedule schedule_;
-  PlateauState& state_;
+  std::vector<double> learning_rates_;
+  std::optional<double> best_;  // of the losses observed; nothing before the first that is a number
+  std::int64_t bad_ = 0, cooldown_ = 0;  // evaluations
 };
 
 }  // namespace torchbridge::train

@@ -1,8 +1,9 @@
 // torch.optim.SGD(fused=True).
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/zeros_like.h>
+#include <torchbridge/errors.h>
 
-#include "trainer_template/runtime/base/errors.h"
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/optim/local_optimizer.h"
 
 namespace torchbridge::train {
@@ -15,9 +16,9 @@ class Sgd final : public LocalOptimizer {
  private:
   void update(const OptimizerOptions& options, std::vector<ParameterState>& members,
               const std::optional<at::Tensor>& found_inf) override {
-    // A parameter's first step copies its gradient into the buffer, whatever the dampening. After a skipped first step
-    // the buffer holds zeros, which gives the same result without dampening. With dampening it would not, so the host
-    // has to wait and see whether the step is skipped.
+    // A parameter's first step copies its gradient into the buffer, whatever the dampening. After a
+    // skipped first step the buffer holds zeros, which gives the same result without dampening.
+    // With dampening it would not, so the host has to wait and see whether the step is skipped.
     if (options.dampening != 0 && found_inf && found_inf->item<float>() != 0) return;
     Lists first, later;
     for (ParameterState& member : members) {
@@ -45,7 +46,8 @@ class Sgd final : public LocalOptimizer {
             {"maximize", options.maximize}};
   }
 
-  NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const override {
+  NamedTensors make_state(const OptimizerOptions& options,
+                          const at::Tensor& parameter) const override {
     if (options.momentum == 0) return {};
     return {{"momentum_buffer", at::zeros_like(parameter)}};
   }
@@ -57,8 +59,9 @@ class Sgd final : public LocalOptimizer {
   static void update_dense(const OptimizerOptions& options, Lists& lists, bool is_first,
                            const std::optional<at::Tensor>& found_inf) {
     if (lists.parameters.empty()) return;
-    at::_fused_sgd_(lists.parameters, lists.gradients, lists.buffers, *options.weight_decay, options.momentum,
-                    options.lr, options.dampening, options.nesterov, options.maximize, is_first,
+    at::_fused_sgd_(lists.parameters, lists.gradients, lists.buffers, *options.weight_decay,
+                    options.momentum, options.lr, options.dampening, options.nesterov,
+                    options.maximize, is_first,
                     /*grad_scale=*/std::nullopt, found_inf);
   }
 
@@ -66,11 +69,13 @@ class Sgd final : public LocalOptimizer {
   static void update_sparse(const OptimizerOptions& options, ParameterState& member,
                             const std::optional<at::Tensor>& found_inf) {
     if (options.momentum != 0 || *options.weight_decay != 0) {
-      throw TrainError("parameter '" + member.name +
-                       "' has a sparse gradient: sgd supports it only without momentum and weight "
-                       "decay; put the parameter into a group with both at 0");
+      throw TrainError(
+          formatted("parameter '{}' has a sparse gradient: sgd supports it only without momentum "
+                    "and weight decay; put the parameter into a group with both at 0",
+                    member.name));
     }
-    if (found_inf && found_inf->item<float>() != 0) return;  // no fused operation checks it on the device
+    if (found_inf && found_inf->item<float>() != 0)
+      return;  // no fused operation checks it on the device
     member.parameter.add_(member.gradient, options.maximize ? options.lr : -options.lr);
   }
 };

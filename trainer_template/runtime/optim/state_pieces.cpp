@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include <ATen/ops/empty.h>
+#include <torchbridge/errors.h>
 
-#include "trainer_template/runtime/base/errors.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 
@@ -19,14 +20,15 @@ void StatePieces::add(const NamedTensors& file) {
     if (range.begin == range.end) continue;
     Collected& all = collected_[name];
     if (all.tensor.defined() && tensor.dim() > 0 && tensor.numel() > 0 && all.seen >= all.total)
-      throw TrainError("optimizer state '" + name + "' is in more than one file");
-    if (tensor.dim() == 0 ||
-        (all.seen == 0 && range.end - range.begin == tensor.numel() && range.total == tensor.numel())) {
+      throw TrainError(formatted("optimizer state '{}' is in more than one file", name));
+    if (tensor.dim() == 0 || (all.seen == 0 && range.end - range.begin == tensor.numel() &&
+                              range.total == tensor.numel())) {
       all = {.tensor = tensor, .seen = 1, .total = 1};
       continue;
     }
     if (!all.tensor.defined())
-      all = {.tensor = at::empty({range.end - range.begin}, tensor.options()), .total = range.total};
+      all = {.tensor = at::empty({range.end - range.begin}, tensor.options()),
+             .total = range.total};
     const std::int64_t from = std::max(range.begin, all.seen);
     const std::int64_t to = std::min(range.end, all.seen + tensor.numel());
     if (from < to) {
@@ -41,8 +43,8 @@ NamedTensors StatePieces::take() {
   NamedTensors tensors = std::move(others_);
   for (auto& [name, all] : collected_) {
     if (all.seen != all.total) {
-      throw TrainError("optimizer state '" + name + "' has " + std::to_string(all.seen) + " elements, expected " +
-                       std::to_string(all.total));
+      throw TrainError(formatted("optimizer state '{}' has {} elements, expected {}", name,
+                                 all.seen, all.total));
     }
     tensors.emplace_back(name, std::move(all.tensor));
   }

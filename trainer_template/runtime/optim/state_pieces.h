@@ -1,12 +1,13 @@
-// Reads this rank's part of the optimizer state from a checkpoint's files, written by any number of ranks.
+// Reads this rank's part of the optimizer state from a checkpoint's files, written by any number of
+// ranks.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
 
-#include "trainer_template/runtime/optim/optimizer.h"
-#include "trainer_template/runtime/tensors/named_tensors.h"
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/optimizer.h>
 
 namespace torchbridge::train {
 
@@ -16,13 +17,13 @@ class StatePieces {
   // `wanted`: the elements to keep of each parameter, Optimizer::ranges().
   explicit StatePieces(std::map<std::string, ElementRange> wanted) : wanted_(std::move(wanted)) {}
 
-  // The flat pieces of a tensor, in the order of the files, make the whole tensor. Tensors without dimensions (the
-  // number of steps) are the same in all files. A tensor of no known parameter is kept unchanged: load_state() then
-  // names it in its error.
+  // The flat pieces of a tensor, in the order of the files, make the whole tensor. Tensors without
+  // dimensions (the number of steps) are the same in all files. A tensor of no known parameter is
+  // kept unchanged: load_state() then names it in its error.
   void add(const NamedTensors& file);
 
-  // The state for Optimizer::load_state. Throws TrainError, which names a tensor whose pieces do not have as many
-  // elements as its parameter.
+  // The state for Optimizer::load_state. Throws TrainError, which names a tensor whose pieces do
+  // not have as many elements as its parameter.
   NamedTensors take();
 
  private:

@@ -1,5 +1,3 @@
-#include "trainer_template/runtime/optim/zero.h"
-
 #include <algorithm>
 #include <unordered_map>
 
@@ -7,25 +5,32 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torchbridge/errors.h>
+#include <torchbridge/optimizer.h>
+#include <torchbridge/process_group.h>
 
-#include "trainer_template/runtime/base/errors.h"
+#include "bridge/base/message_text.h"
+#include "trainer_template/runtime/backends/c10d_versions.h"
 
 namespace torchbridge::train {
 namespace {
 
-// Vector registers and cache lines end at multiples of it: an element of a piece is then computed by the same
-// instructions as in the whole parameter, which makes the last bit equal.
+// Vector registers and cache lines end at multiples of it: an element of a piece is then computed
+// by the same instructions as in the whole parameter, which makes the last bit equal.
 constexpr std::int64_t kAlignment = 64;  // bytes
 
-std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 // Where a parameter is in the flat tensor.
 struct FlatParameter {
   std::string name;
   at::Tensor parameter;
-  std::int64_t begin = 0;             // in elements
-  std::int64_t own = 0, own_end = 0;  // this rank's elements of the parameter; equal where it has none
-  at::Tensor piece;                   // undefined where it has none
+  std::int64_t begin = 0;  // in elements
+  // This rank's elements of the parameter; equal where it has none.
+  std::int64_t own = 0, own_end = 0;
+  at::Tensor piece;  // undefined where it has none
 };
 
 // Elements of a bucket that lie one after the other and belong to one rank.
@@ -41,7 +46,8 @@ bool is_gloo(ProcessGroup& group) { return group.c10d()->getBackendName() == "gl
 class Zero final : public Optimizer {
  public:
   Zero(std::vector<ParameterGroup> groups, ProcessGroup& group,
-       const std::function<std::unique_ptr<Optimizer>(std::vector<ParameterGroup>)>& make, bool scatters)
+       const std::function<std::unique_ptr<Optimizer>(std::vector<ParameterGroup>)>& make,
+       bool scatters)
       : group_(group), scatters_(scatters) {
     const at::NoGradGuard no_grad;
     lay_out(groups);
@@ -59,7 +65,7 @@ class Zero final : public Optimizer {
     inner_ = make(std::move(groups));
   }
 
-  std::vector<ParameterGroup>& groups() override { return inner_->groups(); }
+  std::vector<ParameterGroup*> groups() override { return inner_->groups(); }
 
   void zero_grad() override {
     inner_->zero_grad();
@@ -68,7 +74,8 @@ class Zero final : public Optimizer {
 
   std::optional<CommHook> comm_hook() override {
     if (!scatters_) return std::nullopt;
-    return CommHook{"zero_reduce_scatter_hook", [this](c10d::GradBucket& bucket) { return reduce_scatter(bucket); }};
+    return CommHook{"zero_reduce_scatter_hook",
+                    [this](c10d::GradBucket& bucket) { return reduce_scatter(bucket); }};
   }
 
   bool has_own_gradients_only() const override { return scatters_; }
@@ -122,10 +129,12 @@ class Zero final : public Optimizer {
     std::int64_t end = 0;
     for (const ParameterGroup& group : groups) {
       for (const auto& [name, parameter] : group.parameters) {
-        const at::Tensor& first = flat_parameters_.empty() ? parameter : flat_parameters_[0].parameter;
+        const at::Tensor& first =
+            flat_parameters_.empty() ? parameter : flat_parameters_[0].parameter;
         if (parameter.options().dtype() != first.dtype() || parameter.device() != first.device()) {
-          throw TrainError("zero: parameter '" + name + "' has another type or device than '" +
-                           flat_parameters_[0].name + "'; all must have the same");
+          throw TrainError(formatted(
+              "zero: parameter '{}' has another type or device than '{}'; all must have the same",
+              name, flat_parameters_[0].name));
         }
         begins_[parameter.unsafeGetTensorImpl()] = end;
         flat_parameters_.push_back({.name = name, .parameter = parameter, .begin = end});
@@ -138,13 +147,14 @@ class Zero final : public Optimizer {
     const std::int64_t start = shard_size_ * group_.rank();
     for (FlatParameter& flat : flat_parameters_) {
       flat.own = std::clamp<std::int64_t>(start - flat.begin, 0, flat.parameter.numel());
-      flat.own_end = std::clamp<std::int64_t>(start + shard_size_ - flat.begin, flat.own, flat.parameter.numel());
+      flat.own_end = std::clamp<std::int64_t>(start + shard_size_ - flat.begin, flat.own,
+                                              flat.parameter.numel());
     }
   }
 
   void move_parameters() {
-    flat_ =
-        at::zeros({shard_size_ * group_.world_size()}, flat_parameters_[0].parameter.options().requires_grad(false));
+    flat_ = at::zeros({shard_size_ * group_.world_size()},
+                      flat_parameters_[0].parameter.options().requires_grad(false));
     for (FlatParameter& flat : flat_parameters_) {
       const at::Tensor view = view_of(flat_, flat);
       view.copy_(flat.parameter.detach());
@@ -152,19 +162,22 @@ class Zero final : public Optimizer {
     }
   }
 
-  // A bucket holds parameters one after the other, in another order than flat_ and without its gaps.
+  // A bucket holds parameters one after the other, in another order than flat_ and without its
+  // gaps.
   std::vector<Segment> segments_of(const c10d::GradBucket& bucket) const {
     std::vector<Segment> segments;
     std::int64_t offset = 0;
     for (const at::Tensor& parameter : bucket.getParameters()) {
       const auto found = begins_.find(parameter.unsafeGetTensorImpl());
-      if (found == begins_.end()) throw TrainError("zero: DDP has a parameter that the optimizer does not have");
+      if (found == begins_.end())
+        throw TrainError("zero: DDP has a parameter that the optimizer does not have");
       std::int64_t size = 0;
       for (std::int64_t done = 0; done < parameter.numel(); done += size) {
         const std::int64_t begin = found->second + done;
         const int owner = static_cast<int>(begin / shard_size_);
         size = std::min(parameter.numel() - done, (owner + 1) * shard_size_ - begin);
-        if (segments.empty() || segments.back().owner != owner) segments.push_back({owner, offset + done});
+        if (segments.empty() || segments.back().owner != owner)
+          segments.push_back({owner, offset + done});
         segments.back().size += size;
       }
       offset += parameter.numel();
@@ -172,12 +185,15 @@ class Zero final : public Optimizer {
     return segments;
   }
 
-  // In the bucket's own buffer: elements of other ranks hold undefined values afterwards. c10d's reduce-scatter needs
-  // parts of one size, which these are not, so each segment is reduced to its owner.
+  // In the bucket's own buffer: elements of other ranks hold undefined values afterwards. c10d's
+  // reduce-scatter needs parts of one size, which these are not, so each segment is reduced to its
+  // owner.
   Future reduce_scatter(const c10d::GradBucket& bucket) const {
     at::Tensor buffer = bucket.getBuffer();
     if (buffer.is_sparse())
-      throw TrainError("zero: a parameter has a sparse gradient, which ZeRO does not support: use sgd without ZeRO");
+      throw TrainError(
+          "zero: a parameter has a sparse gradient, which ZeRO does not support: use sgd without "
+          "ZeRO");
     buffer.mul_(1.0 / group_.world_size());  // before the sum, as DDP does
     std::vector<Segment> segments = segments_of(bucket);
     if (segments.empty()) segments.emplace_back();  // of parameters without elements
@@ -188,8 +204,8 @@ class Zero final : public Optimizer {
       options.rootRank = segment.owner;
       reductions.push_back(group_.c10d()->reduce(part, options)->getFuture());
     }
-    // Complete when all are, without a thread that waits. On a GPU it carries the streams of the last reduction, which
-    // runs after all others.
+    // Complete when all are, without a thread that waits. On a GPU it carries the streams of the
+    // last reduction, which runs after all others.
     Future all = reductions.front();
     for (std::size_t i = 1; i < reductions.size(); ++i) {
       all = all->thenAsync(
@@ -215,9 +231,12 @@ class Zero final : public Optimizer {
       flat.piece.mutable_grad().reset();
       if (!gradient.defined()) continue;
       if (gradient.is_sparse())
-        throw TrainError("zero: parameter '" + flat.name +
-                         "' has a sparse gradient, which ZeRO does not support: use sgd without ZeRO");
-      flat.piece.mutable_grad() = gradient.contiguous().view(-1).narrow(0, flat.own, flat.own_end - flat.own);
+        throw TrainError(
+            formatted("zero: parameter '{}' has a sparse gradient, which ZeRO does not support: "
+                      "use sgd without ZeRO",
+                      flat.name));
+      flat.piece.mutable_grad() =
+          gradient.contiguous().view(-1).narrow(0, flat.own, flat.own_end - flat.own);
     }
   }
 
@@ -226,7 +245,7 @@ class Zero final : public Optimizer {
     if (group_.world_size() == 1) return;
     if (!is_gloo(group_)) {
       at::Tensor own = shard_of(group_.rank());
-      group->_allgather_base(flat_, own)->wait();
+      group->TORCHBRIDGE_ALL_GATHER_SINGLE(flat_, own)->wait();
       return;
     }
     // gloo's all-gather first copies everything; a broadcast from each rank does not.
@@ -248,10 +267,11 @@ class Zero final : public Optimizer {
   ProcessGroup& group_;
   const bool scatters_;
   std::vector<FlatParameter> flat_parameters_;
-  std::vector<std::vector<std::string>> names_;                      // by group
-  std::unordered_map<const c10::TensorImpl*, std::int64_t> begins_;  // FlatParameter::begin by parameter
-  std::int64_t shard_size_ = 0;                                      // elements of a rank's shard
-  at::Tensor flat_;                                                  // the parameters
+  std::vector<std::vector<std::string>> names_;  // by group
+  // FlatParameter::begin by parameter.
+  std::unordered_map<const c10::TensorImpl*, std::int64_t> begins_;
+  std::int64_t shard_size_ = 0;  // elements of a rank's shard
+  at::Tensor flat_;              // the parameters
   std::unique_ptr<Optimizer> inner_;
 };
 
@@ -262,9 +282,10 @@ bool scatters(GradientAverage average, ProcessGroup& group) {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_zero(std::vector<ParameterGroup> groups, ProcessGroup& group,
-                                     const std::function<std::unique_ptr<Optimizer>(std::vector<ParameterGroup>)>& make,
-                                     GradientAverage average) {
+std::unique_ptr<Optimizer> make_zero(
+    std::vector<ParameterGroup> groups, ProcessGroup& group,
+    const std::function<std::unique_ptr<Optimizer>(std::vector<ParameterGroup>)>& make,
+    GradientAverage average) {
   return std::make_unique<Zero>(std::move(groups), group, make, scatters(average, group));
 }
 

@@ -1,27 +1,31 @@
-#include "trainer_template/runtime/options/command_line.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include <CLI/CLI.hpp>
+#include <torch/headeronly/version.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/option_table.h>
+#include <torchbridge/options.h>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
+#include "bridge/program/pages.h"
 #include "bridge/program/program.h"
 #include "trainer_template/runtime/backends/device_backends.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/formats/toml_file.h"
 #include "trainer_template/runtime/options/config_file.h"
-#include "trainer_template/runtime/options/option_checks.h"
+#include "trainer_template/runtime/options/declare_options.h"
 #include "trainer_template/runtime/options/option_conflicts.h"
 #include "trainer_template/runtime/options/option_suggestions.h"
 
 namespace torchbridge::train {
 namespace {
 
-// An unset shell variable leaves "--metrics=", for which CLI11 would take the next argument as the value.
+// An unset shell variable leaves "--metrics=", for which CLI11 would take the next argument as the
+// value.
 void reject_empty_values(std::span<char*> arguments) {
   for (const std::string_view argument : arguments) {
     const auto sign = argument.find('=');
@@ -38,6 +42,9 @@ class CommandLine {
   const Options& options() const { return options_; }
   // The text of --help, with the defaults of the selected task, or of --version.
   std::optional<std::string> help_or_version(const CLI::ParseError& error);
+  std::optional<std::string> page_asked_for(int argc, char** argv) const {
+    return torchbridge::page_asked_for(app_, argc, argv);
+  }
   std::optional<std::string> printed_config() {
     return prints_config_ ? std::optional(config_file(table_, app_.get_name())) : std::nullopt;
   }
@@ -65,19 +72,22 @@ CommandLine::CommandLine(std::span<const TaskRegistration> kinds)
     : kinds_(kinds),
       app_(
           "Trains with DistributedDataParallel, one process a rank.\n"
-          "The ranks are those of srun --torch-env, mpirun or torchrun, or of RANK, WORLD_SIZE, MASTER_ADDR\n"
+          "The ranks are those of srun --torch-env, mpirun or torchrun, or of RANK, WORLD_SIZE, "
+          "MASTER_ADDR\n"
           "and MASTER_PORT; without any of them there is one rank.",
           program_name()) {
-  set_up(app_);
-  app_.add_option("--config", file_, "Read options from this TOML file; the command line overrides it")
+  set_up(app_, "torch " TORCH_VERSION);
+  app_.add_option("--config", file_,
+                  "Read options from this TOML file; the command line overrides it")
       ->check(not_empty);
-  app_.add_flag("--print-config", prints_config_, "Print all options with their values, as a file for --config");
+  app_.add_flag("--print-config", prints_config_,
+                "Print all options with their values, as a file for --config");
   declare_options(table_, options_, kinds_);
   for (const DeclaredOption& each : table_.all()) {
     std::string& argument = arguments_[each.name];
     const bool is_flag = std::holds_alternative<bool*>(each.value);
-    CLI::Option* const option =
-        is_flag ? app_.add_flag(each.name, argument, each.help) : app_.add_option(each.name, argument, each.help);
+    CLI::Option* const option = is_flag ? app_.add_flag(each.name, argument, each.help)
+                                        : app_.add_option(each.name, argument, each.help);
     option->group(each.group);
     if (!is_flag) option->type_name(each.kind());
   }
@@ -94,12 +104,11 @@ void CommandLine::parse(int argc, char** argv) {
   } catch (const TrainError& error) {
     throw CLI::ValidationError("--model", error.what());
   }
-  if (const auto schedule = parse_lr_schedule(options_.lr_schedule, options_.kind->lr_schedules); !schedule) {
-    throw CLI::ValidationError("--lr-schedule", schedule.error().message);
-  }
+  const auto schedule = parse_lr_schedule(options_.lr_schedule, options_.kind->lr_schedules);
+  if (!schedule) throw CLI::ValidationError("--lr-schedule", schedule.error().message);
+  options_.parsed_schedule = *schedule;
   choose_device();
-  options_.checkpoints.on_pending_save = options_.on_pending_save == "skip" ? CheckpointOptions::OnPendingSave::kSkip
-                                                                            : CheckpointOptions::OnPendingSave::kWait;
+  options_.checkpoints.on_pending_save = options_.on_pending_save;
   options_.checkpoints.bytes_per_s = options_.save_mb_per_s * 1e6;
   options_.checkpoints.seed = options_.seed;
   options_.task_given = table_.at("--task").is_given;
@@ -125,19 +134,19 @@ void CommandLine::take_file() {
   std::vector<std::string> keys;
   for (const DeclaredOption& each : table_.all()) keys.push_back(each.key());
   for (const TomlEntry& entry : *entries) {
-    const std::string where = printable(file_) + ":" + std::to_string(entry.line) + ": ";
+    const std::string where = formatted("{}:{}: ", printable(file_), entry.line);
     DeclaredOption* const option = table_.find("--" + entry.key);
     if (!option) {
-      throw CLI::ValidationError(where + "unknown key '" + printable(entry.key) + "'" +
-                                 did_you_mean_option(entry.key, keys, kSuggestedOptions, ""));
+      throw CLI::ValidationError(
+          formatted("{}unknown key '{}'{}", where, printable(entry.key),
+                    did_you_mean_option(entry.key, keys, kSuggestedOptions, "")));
     }
-    std::string text;
-    for (const std::string& value : entry.values) text += (text.empty() ? "" : ",") + value;
     const bool wants_list = std::holds_alternative<std::vector<std::string>*>(option->value);
     if (entry.is_list && !wants_list)
-      throw CLI::ValidationError(where + entry.key + ": expected one value, not a list");
+      throw CLI::ValidationError(
+          formatted("{}{}: expected one value, not a list", where, entry.key));
     if (std::exchange(option->is_given, true)) continue;  // the command line overrides the file
-    const std::string wrong = option->assign(text);
+    const std::string wrong = option->assign(torchbridge::joined(entry.values, ","));
     if (!wrong.empty()) throw CLI::ValidationError(where + entry.key + ": " + wrong);
   }
 }
@@ -145,8 +154,9 @@ void CommandLine::take_file() {
 // Called after command line and file are read, because either may contain --task.
 void CommandLine::take_task() {
   options_.kinds = kinds_;
-  options_.kind = &*std::find_if(kinds_.begin(), kinds_.end(),
-                                 [&](const TaskRegistration& kind) { return kind.name == options_.task; });
+  options_.kind = &*std::find_if(kinds_.begin(), kinds_.end(), [&](const TaskRegistration& kind) {
+    return kind.name == options_.task;
+  });
   table_.at("--model").help = options_.kind->models;
   for (const auto& [name, value] : options_.kind->defaults) {
     DeclaredOption& option = table_.at(name);
@@ -171,9 +181,10 @@ void CommandLine::choose_device() {
   const std::vector<DeviceBackend> backends = *parse_backends(options_.backend, "");
   const auto is_nccl = [](const DeviceBackend& one) { return one.backend == "nccl"; };
   if (std::ranges::none_of(backends, is_nccl)) return;
-  if (options_.device == "auto") options_.device = "cuda";
-  if (options_.device == "cpu" && std::ranges::all_of(backends, is_nccl)) {
-    throw CLI::ValidationError("--backend", "nccl needs a GPU: give --device cuda, or --backend gloo or mpi");
+  if (options_.device == DeviceChoice::kAuto) options_.device = DeviceChoice::kCuda;
+  if (options_.device == DeviceChoice::kCpu && std::ranges::all_of(backends, is_nccl)) {
+    throw CLI::ValidationError("--backend",
+                               "nccl needs a GPU: give --device cuda, or --backend gloo or mpi");
   }
 }
 
@@ -184,7 +195,8 @@ std::optional<std::string> CommandLine::help_or_version(const CLI::ParseError& e
     for (const TomlEntry& entry : entries ? *entries : std::vector<TomlEntry>()) {
       if (entry.key == "task" && task.empty() && !entry.values.empty()) task = entry.values.front();
     }
-    (void)table_.at("--task").assign(task);  // an unknown task leaves the first one: help must not fail
+    // An unknown task leaves the first one: help must not fail.
+    (void)table_.at("--task").assign(task);
     take_task();
     table_.at("--task").default_text = options_.task;
     for (const DeclaredOption& each : table_.all()) {
@@ -201,11 +213,12 @@ std::optional<std::string> CommandLine::help_or_version(const CLI::ParseError& e
 Options parse_command_line(int argc, char** argv, std::span<const TaskRegistration> kinds) {
   CommandLine line(kinds);
   try {
+    if (const auto page = line.page_asked_for(argc, argv)) throw EarlyExit(ExitCode::kDone, *page);
     line.parse(argc, argv);
     check_together(line.options());
   } catch (const CLI::ParseError& error) {
     if (const auto text = line.help_or_version(error)) throw EarlyExit(ExitCode::kDone, *text);
-    throw EarlyExit(ExitCode::kBadOptions, line.text_of(error) + " (see --help)");
+    throw EarlyExit(ExitCode::kBadOptions, formatted("{} (see --help)", line.text_of(error)));
   }
   if (const auto text = line.printed_config()) throw EarlyExit(ExitCode::kDone, *text);
   return line.options();

@@ -4,19 +4,21 @@
 
 #include <CLI/StringTools.hpp>
 
+#include "bridge/base/message_text.h"
 #include "bridge/program/program.h"
 
 namespace torchbridge::train {
 
 std::string config_file(OptionTable& options, const std::string& program) {
   constexpr std::size_t kWidth = 98;
-  std::string text = "# Options for --config, by " + program + " --print-config\n", group;
+  std::string text = formatted("# Options for --config, by {} --print-config\n", program), group;
   for (const DeclaredOption& each : options.all()) {
     if (std::exchange(group, each.group) != each.group) text += "\n## " + each.group + "\n";
     const auto value = toml_of(each.value);
-    const std::string choices = each.rule.choices.empty() ? "" : " (" + each.kind() + ")";
+    const std::string choices = each.choices().empty() ? "" : " (" + each.kind() + ")";
     const std::string not_set =
-        value ? "" : ". Not set" + (each.rule.if_not_set.empty() ? "" : ": " + each.rule.if_not_set);
+        value ? ""
+              : ". Not set" + (each.rule.if_not_set.empty() ? "" : ": " + each.rule.if_not_set);
     const std::string comment = wrapped(each.help + choices + not_set, kWidth);
     text += "\n# " + CLI::detail::find_and_replace(comment, "\n", "\n# ") + "\n";
     text += value ? each.key() + " = " + *value + "\n" : "# " + each.key() + " =\n";

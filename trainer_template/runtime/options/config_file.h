@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "trainer_template/runtime/options/option_table.h"
+#include <torchbridge/option_table.h>
 
 namespace torchbridge::train {
 

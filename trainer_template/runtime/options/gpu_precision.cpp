@@ -4,18 +4,22 @@
 #include <iterator>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 namespace {
 
-// NVIDIA's CUDA C++ Programming Guide, "Compute Capabilities": arithmetic on __nv_bfloat16 and on half.
-// torch.cuda.is_bf16_supported( including_emulation=False) draws the same line for bf16; below it libtorch emulates.
+// NVIDIA's CUDA C++ Programming Guide, "Compute Capabilities": arithmetic on __nv_bfloat16 and on
+// half. torch.cuda.is_bf16_supported( including_emulation=False) draws the same line for bf16;
+// below it libtorch emulates.
 struct Need {
-  const char* precision;
+  Precision precision;
+  const char* name;
   Capability least;
   const char* instead;
 };
-constexpr Need kNeeds[] = {{"bf16", {8, 0}, "fp16 or fp32"}, {"fp16", {5, 3}, "fp32"}};
+constexpr Need kNeeds[] = {{Precision::kBf16, "bf16", {8, 0}, "fp16 or fp32"},
+                           {Precision::kFp16, "fp16", {5, 3}, "fp32"}};
 
 std::string text_of(const Capability& capability) {
   return std::to_string(capability.major) + "." + std::to_string(capability.minor);
@@ -23,13 +27,14 @@ std::string text_of(const Capability& capability) {
 
 }  // namespace
 
-Status check_precision(const std::string& precision, const CudaGpu& gpu) {
-  const auto need =
-      std::find_if(std::begin(kNeeds), std::end(kNeeds), [&](const Need& each) { return each.precision == precision; });
+Status check_precision(Precision precision, const CudaGpu& gpu) {
+  const auto need = std::find_if(std::begin(kNeeds), std::end(kNeeds),
+                                 [&](const Need& each) { return each.precision == precision; });
   if (need == std::end(kNeeds) || !gpu.capability || *gpu.capability >= need->least) return Ok{};
-  return Error{"--precision " + precision + ": " + printable(gpu.name) + " has compute capability " +
-               text_of(*gpu.capability) + ", " + precision + " needs " + text_of(need->least) + "; give --precision " +
-               need->instead};
+  const std::string name = need->name;
+  return Error{formatted(
+      "--precision {}: {} has compute capability {}, {} needs {}; give --precision {}", name,
+      printable(gpu.name), text_of(*gpu.capability), name, text_of(need->least), need->instead)};
 }
 
 }  // namespace torchbridge::train

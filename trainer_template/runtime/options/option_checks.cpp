@@ -1,13 +1,13 @@
-#include "trainer_template/runtime/options/option_checks.h"
-
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <sstream>
 
+#include <torchbridge/option_table.h>
+
 #include "bridge/base/env_map.h"
-#include "bridge/core/init_method.h"
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/backends/device_backends.h"
 
 namespace torchbridge::train {
@@ -27,15 +27,12 @@ std::string check_backend(const std::string& name) {
   return backends ? "" : backends.error().message;
 }
 
-std::string check_init_method(const std::string& url) {
-  const auto method = parse_init_method(url);
-  return method ? "" : method.error().message;
-}
-
 std::string not_negative(const std::string& text) {
   double value = -1;
   const bool number = parse(text, value);
-  return number && value >= 0 && value < 1e300 ? "" : "'" + text + "': expected a number of at least 0, below 1e300";
+  return number && value >= 0 && value < 1e300
+             ? ""
+             : formatted("'{}': expected a number of at least 0, below 1e300", text);
 }
 
 std::function<std::string(const std::string&)> number_between(double least, double most) {
@@ -52,21 +49,23 @@ std::function<std::string(const std::string&)> number_between(double least, doub
 std::function<std::string(const std::string&)> at_least(std::int64_t least) {
   return [least](const std::string& text) {
     if (parse_integer(text, least, std::numeric_limits<std::int64_t>::max())) return std::string();
-    return "'" + printable(text) + "': expected a whole number of at least " + std::to_string(least);
+    return formatted("'{}': expected a whole number of at least {}", printable(text), least);
   };
 }
 
-std::function<std::string(const std::string&)> whole_between(std::int64_t least, std::int64_t most) {
+std::function<std::string(const std::string&)> whole_between(std::int64_t least,
+                                                             std::int64_t most) {
   return [least, most](const std::string& text) {
     if (parse_integer(text, least, most)) return std::string();
-    return "'" + printable(text) + "': expected a whole number from " + std::to_string(least) + " to " +
-           std::to_string(most);
+    return formatted("'{}': expected a whole number from {} to {}", printable(text), least, most);
   };
 }
 
 std::string existing_file(const std::string& path) {
   std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored) ? "" : "'" + printable(path) + "' is not a file";
+  return std::filesystem::is_regular_file(path, ignored)
+             ? ""
+             : formatted("'{}' is not a file", printable(path));
 }
 
 std::string not_empty(const std::string& text) { return text.empty() ? "the value is empty" : ""; }

@@ -1,12 +1,12 @@
 // Conflicts between options.
 #pragma once
 
-#include "trainer_template/runtime/options/options.h"
+#include <torchbridge/options.h>
 
 namespace torchbridge::train {
 
-// Throws CLI::ValidationError, which names an option, the reason, and what to give instead. Reads no file and needs no
-// other rank.
+// Throws CLI::ValidationError, which names an option, the reason, and what to give instead. Reads
+// no file and needs no other rank.
 void check_together(const Options& options);
 
 }  // namespace torchbridge::train

@@ -55,6 +55,7 @@ inline constexpr OptionSuggestion kSuggestedOptions[] = {
     {"heartbeat", "heartbeat-timeout"},
     {"ledger", "sample-log"},
     {"save-busy", "on-pending-save"},
+    {"resume-from-python", "resume"},
     // transformers.Trainer and torchvision's references
     {"num-train-epochs", "epochs"},
     {"num-epochs", "epochs"},

@@ -1,13 +1,16 @@
-#include "trainer_template/runtime/options/options.h"
-
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 
-#include "bridge/core/init_method.h"
+#include <torchbridge/errors.h>
+#include <torchbridge/options.h>
+#include <torchbridge/preemption.h>
+#include <torchbridge/process_group.h>
+#include <torchbridge/skipped_samples.h>
+
+#include "bridge/base/message_text.h"
 #include "bridge/launch/launch.h"
-#include "trainer_template/runtime/base/errors.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "bridge/launch/launch_origin.h"
+#include "trainer_template/runtime/backends/cuda.h"
 #include "trainer_template/runtime/options/gpu_precision.h"
 
 namespace torchbridge::train {
@@ -25,95 +28,93 @@ std::string Options::why_unsupported(const TaskRegistration& other) const {
     for (const TaskRegistration& each : kinds) {
       if (each.*supports) others += (others.empty() ? ": give --task " : " or ") + each.name;
     }
-    return option + ": task '" + other.name + "' does not support it" + others;
+    return formatted("{}: task '{}' does not support it{}", option, other.name, others);
   };
-  if (!generate.empty() && !other.generates) return reason(&TaskRegistration::generates, "--generate");
-  return !predict.empty() && !other.predicts ? reason(&TaskRegistration::predicts, "--predict") : "";
-}
-
-Order Options::sample_order() const {
-  if (order == "permuted") return Order::kPermuted;
-  return order == "sequential" ? Order::kSequential : Order::kShuffled;
+  if (!generate.empty() && !other.generates)
+    return reason(&TaskRegistration::generates, "--generate");
+  return !predict.empty() && !other.predicts ? reason(&TaskRegistration::predicts, "--predict")
+                                             : "";
 }
 
 GradientAverage Options::gradient_average() const {
   // --grad-comm is a hook of DDP's all-reduce, so it implies that.
-  if (zero_gradients == "auto") return grad_comm == "fp32" ? GradientAverage::kAuto : GradientAverage::kDdp;
-  return zero_gradients == "all-reduce" ? GradientAverage::kDdp : GradientAverage::kReduceScatter;
+  const bool needs_ddp = zero_gradients == GradientAverage::kAuto && grad_comm != Precision::kFp32;
+  return needs_ddp ? GradientAverage::kDdp : zero_gradients;
 }
 
 c10::ScalarType Options::autocast_type() const {
-  if (precision == "fp32") return c10::kFloat;
-  return precision == "bf16" ? c10::kBFloat16 : c10::kHalf;
+  if (precision == Precision::kFp32) return c10::kFloat;
+  return precision == Precision::kBf16 ? c10::kBFloat16 : c10::kHalf;
 }
 
-AccumulationMean Options::mean_of_accumulation() const {
-  return accumulation_mean == "batches" ? AccumulationMean::kBatches : AccumulationMean::kSamples;
+GradScalerOptions Options::loss_scaling() const {
+  return {
+      .enabled = precision == Precision::kFp16, .checks = clip_norm == 0, .init_scale = loss_scale};
 }
 
-NonFiniteOptions Options::non_finite() const {
-  return {.on_nan = on_nan == "skip" ? OnNan::kSkip : OnNan::kStop,
-          .scales_loss = precision == "fp16",
-          .max_skips = max_skips};
-}
-
-GradScalerOptions Options::loss_scaling() const { return {.enabled = precision == "fp16", .init_scale = loss_scale}; }
-
-LrSchedule Options::schedule(std::int64_t total_steps) const {
-  LrSchedule parsed = *parse_lr_schedule(lr_schedule, kind->lr_schedules);
+LrSchedule Options::schedule(std::int64_t total_steps, const StepScale& scale) const {
+  LrSchedule parsed = parsed_schedule;
   parsed.warmup_steps = warmup_steps;
-  parsed.total_steps = total_steps;
+  parsed.scale = scale;
+  parsed.total_steps = scale.count(total_steps);
   return parsed;
 }
 
 GroupOptions Options::group() const {
   GroupOptions options;
   options.backend = backend == "auto" ? "" : backend;
-  if (device == "cuda") options.device_id = c10::Device(c10::kCUDA);
-  options.check_gpu = [precision = precision](const CudaGpu& gpu) { return check_precision(precision, gpu); };
-  options.init_method = *parse_init_method(init_method);
+  const bool is_automatic = device == DeviceChoice::kAuto && backend == "auto";
+  if (device == DeviceChoice::kCuda || (is_automatic && has_gpu()))
+    options.device_id = c10::Device(c10::kCUDA);
+  options.check_gpu = [chosen = Precision(precision)](const CudaGpu& gpu) {
+    return check_precision(chosen, gpu);
+  };
+  options.init_method = parsed_init_method;
   options.timeout = milliseconds(timeout_s);
   options.heartbeat_timeout = milliseconds(heartbeat_timeout_s);
   if (join_timeout_s) options.join_timeout = milliseconds(*join_timeout_s);
   return options;
 }
 
-PreemptionOptions Options::preemption(const EnvMap& environment) const {
-  PreemptionOptions stopping{.saves = !checkpoints.folder.empty(), .is_reporter = presumed_rank(environment) == 0};
-  const auto end = end_of_job(environment);
+PreemptionOptions Options::stopping(const LaunchOrigin& origin) const {
+  PreemptionOptions stopping{.saves = !checkpoints.folder.empty(), .is_reporter = origin.rank == 0};
+  const auto end = end_of_job(origin.environment);
   if (end) stopping.end_of_job = *end;
   if (grace_s > 0) stopping.grace = std::chrono::seconds(grace_s);
   if (stop_before_limit_s == 0) return stopping;
   if (!end) throw EarlyExit(ExitCode::kBadOptions, end.error().message);
   if (!*end) {
     throw EarlyExit(ExitCode::kBadOptions,
-                    "--stop-before-limit: the end of the job is not known, because SLURM_JOB_END_TIME is not set; "
-                    "scripts/train.sbatch sets it where Slurm does not");
+                    "--stop-before-limit: the end of the job is not known, because "
+                    "SLURM_JOB_END_TIME is not set; "
+                    "train.sbatch sets it where Slurm does not");
   }
   stopping.before_end = std::chrono::seconds(stop_before_limit_s);
   return stopping;
 }
 
-ProgressStyle Options::progress_style() const {
-  if (quiet) return ProgressStyle::kNone;
-  if (progress == "bar") return ProgressStyle::kBar;
-  return progress == "lines" ? ProgressStyle::kLines : ProgressStyle::kAuto;
-}
+ProgressStyle Options::progress_style() const { return quiet ? ProgressStyle::kNone : progress; }
 
 // With --resume PATH/step-N the run goes back to that checkpoint: newer ones may exist.
-RunStart Options::run_start(const TrainState& start) const {
-  std::error_code ignored;  // auto and none are not paths
-  const auto named = std::filesystem::canonical(checkpoints.resume, ignored);
-  return {.run = start.run, .step = start.step, .goes_back = step_of_folder(named.filename().string()).has_value()};
-}
-
 SamplerOptions Options::sampler(std::int64_t samples, const ProcessGroup& group) const {
-  return {
-      .size = samples, .world_size = group.world_size(), .rank = group.rank(), .seed = seed, .order = sample_order()};
+  return {.size = samples,
+          .world_size = group.world_size(),
+          .rank = group.rank(),
+          .seed = seed,
+          .order = order};
 }
 
 LoaderOptions Options::loading(const ProcessGroup& group) const {
-  return {.batch_size = batch_size, .workers = workers, .epochs = epochs, .device = group.device()};
+  return {.batch_size = batch_size,
+          .workers = workers,
+          .epochs = epochs,
+          .device = group.device(),
+          .skipped = skipped_of("training set", group)};
+}
+
+std::shared_ptr<SkippedSamples> Options::skipped_of(const std::string& data_set,
+                                                    const ProcessGroup& group) const {
+  return skip_unreadable ? std::make_shared<SkippedSamples>(data_set, group.rank()) : nullptr;
 }
 
 std::map<std::string, std::string> Options::shown() const {

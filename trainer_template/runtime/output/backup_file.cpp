@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "bridge/base/message_text.h"
 #include "bridge/net/socket.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/output/output_error.h"
@@ -29,8 +30,9 @@ std::error_code copy_synced(const fs::path& from, const fs::path& to) {
   fs::copy_file(from, to, error);
   if (error) return error;
   const Socket copy(open(to.c_str(), O_RDONLY | O_CLOEXEC));
-  return copy.open() && fsync(copy.descriptor()) == 0 ? std::error_code()
-                                                      : std::error_code(errno, std::generic_category());
+  return copy.open() && fsync(copy.descriptor()) == 0
+             ? std::error_code()
+             : std::error_code(errno, std::generic_category());
 }
 
 }  // namespace
@@ -45,10 +47,12 @@ void back_up(const fs::path& file, const std::string& reason, const char* option
   if (error) {
     std::error_code ignored;
     fs::remove(copy, ignored);
-    throw cannot_open(
-        file, "it " + reason + " and cannot be copied to '" + copy.string() + "' (" + error.message() + ")", option);
+    throw cannot_open(file,
+                      formatted("it {} and cannot be copied to '{}' ({})", reason, copy.string(),
+                                error.message()),
+                      option);
   }
-  print_message("'" + file.string() + "' " + reason + ": copied to '" + copy.string() + "'");
+  print_message(formatted("'{}' {}: copied to '{}'", file.string(), reason, copy.string()));
 }
 
 }  // namespace torchbridge::train

@@ -10,10 +10,12 @@
 namespace torchbridge::train {
 namespace {
 
-double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
-// TensorBoard reads a folder's files in the order of their names, and two starts may be within one second: hence the
-// microseconds.
+// TensorBoard reads a folder's files in the order of their names, and two starts may be within one
+// second: hence the microseconds.
 std::string file_name() {
   char host[256] = "localhost", time[64];
   gethostname(host, sizeof host - 1);

@@ -9,12 +9,13 @@
 
 namespace torchbridge::train {
 
-// For one rank. When flush() returns, the kernel has all that was written: a kill of the process does not lose it.
+// For one rank. When flush() returns, the kernel has all that was written: a kill of the process
+// does not lose it.
 class EventFile {
  public:
-  // Makes a new file in `folder`, and the folder; an empty path writes nothing. The file has a record that the run
-  // resumes after `last_step` (0: from the start): TensorBoard then drops later steps of earlier files. Throws
-  // TrainError, which names the file.
+  // Makes a new file in `folder`, and the folder; an empty path writes nothing. The file has a
+  // record that the run resumes after `last_step` (0: from the start): TensorBoard then drops later
+  // steps of earlier files. Throws TrainError, which names the file.
   EventFile(const std::filesystem::path& folder, std::int64_t last_step);
   void write(std::int64_t step, const std::string& name, double value);
   void flush();

@@ -4,18 +4,22 @@
 #include <filesystem>
 #include <string>
 
-#include "trainer_template/runtime/base/errors.h"
+#include <torchbridge/errors.h>
+
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 
 // For opening the file. `option` is the one that named it: "--metrics".
-inline TrainError cannot_open(const std::filesystem::path& file, const std::string& reason, const std::string& option) {
-  return TrainError("cannot write '" + file.string() + "': " + reason + "; give another " + option);
+inline TrainError cannot_open(const std::filesystem::path& file, const std::string& reason,
+                              const std::string& option) {
+  return TrainError(
+      formatted("cannot write '{}': {}; give another {}", file.string(), reason, option));
 }
 
 // For writing to it later.
 inline TrainError cannot_write(const std::filesystem::path& file) {
-  return TrainError("cannot write '" + file.string() + "': is the disk full?");
+  return TrainError(formatted("cannot write '{}': is the disk full?", file.string()));
 }
 
 }  // namespace torchbridge::train

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/base/write_all.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/output/output_error.h"
@@ -20,8 +21,8 @@
 namespace torchbridge::train {
 namespace {
 
-// The descriptor behind /dev/stdout and the like. It is written through, not opened again: a second open file would
-// have a position of its own and overwrite the process's other output.
+// The descriptor behind /dev/stdout and the like. It is written through, not opened again: a second
+// open file would have a position of its own and overwrite the process's other output.
 std::optional<int> own_descriptor(const std::filesystem::path& path) {
   if (path == "/dev/stdout") return STDOUT_FILENO;
   if (path == "/dev/stderr") return STDERR_FILENO;
@@ -38,7 +39,8 @@ Socket open_to_write(const std::filesystem::path& path) {
   const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (true) {
     Socket file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
-    if (file.open()) fcntl(file.descriptor(), F_SETFL, fcntl(file.descriptor(), F_GETFL) & ~O_NONBLOCK);
+    if (file.open())
+      fcntl(file.descriptor(), F_SETFL, fcntl(file.descriptor(), F_GETFL) & ~O_NONBLOCK);
     if (file.open() || errno != ENXIO || std::chrono::steady_clock::now() > deadline) return file;
     std::this_thread::sleep_for(kRetry);
   }
@@ -51,7 +53,8 @@ RecordFile::RecordFile(const std::filesystem::path& path, const char* option) : 
   file_ = own ? Socket(fcntl(*own, F_DUPFD_CLOEXEC, 0)) : open_to_write(path);
   struct stat status {};
   if (!file_.open() || fstat(file_.descriptor(), &status) != 0)
-    throw cannot_open(path, errno == ENXIO ? "no process reads this pipe" : std::strerror(errno), option);
+    throw cannot_open(path, errno == ENXIO ? "no process reads this pipe" : std::strerror(errno),
+                      option);
   is_regular_ = !own && S_ISREG(status.st_mode);
   size_ = status.st_size;
 }
@@ -62,8 +65,9 @@ int RecordFile::write_at(std::int64_t position, std::string_view end, std::strin
   const int error = write_all(file, record);
   if (error != 0 && is_regular_) {
     // The blocks of `end` are allocated, so it can be written again on a full disk.
-    [[maybe_unused]] const bool restored =
-        ftruncate(file, size_) == 0 && lseek(file, position, SEEK_SET) >= 0 && write_all(file, end) == 0;
+    [[maybe_unused]] const bool restored = ftruncate(file, size_) == 0 &&
+                                           lseek(file, position, SEEK_SET) >= 0 &&
+                                           write_all(file, end) == 0;
   }
   return error;
 }
@@ -78,14 +82,18 @@ bool RecordFile::replace_end(std::string_view end, std::string_view record) {
     return true;
   }
   if (!failing_)
-    print_message("cannot write '" + path_.string() + "': " + std::strerror(error) +
-                  "; training continues, and records are lost until writing succeeds again");
+    print_message(
+        formatted("cannot write '{}': {}; training continues, and records are lost until writing "
+                  "succeeds again",
+                  path_.string(), std::strerror(error)));
   failing_ = incomplete_ = true;
   return false;
 }
 
 void RecordFile::check_complete() const {
-  if (incomplete_) throw TrainError("'" + path_.string() + "' is incomplete: some records could not be written");
+  if (incomplete_)
+    throw TrainError(
+        formatted("'{}' is incomplete: some records could not be written", path_.string()));
 }
 
 }  // namespace torchbridge::train

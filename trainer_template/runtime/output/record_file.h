@@ -14,14 +14,15 @@ class RecordFile {
  public:
   // Discards all records.
   RecordFile() = default;
-  // Appends to an existing file. Throws TrainError, which names the file and `option`, such as "--metrics".
+  // Appends to an existing file. Throws TrainError, which names the file and `option`, such as
+  // "--metrics".
   RecordFile(const std::filesystem::path& path, const char* option);
 
-  // Writes the whole record or nothing of it. Returns false for nothing, with one line on stderr for all failures in a
-  // row.
+  // Writes the whole record or nothing of it. Returns false for nothing, with one line on stderr
+  // for all failures in a row.
   bool append(std::string_view record) { return replace_end({}, record); }
-  // Replaces the last bytes of the file, which are `end`, by the record. REQUIRES: a regular file, unless `end` is
-  // empty.
+  // Replaces the last bytes of the file, which are `end`, by the record. REQUIRES: a regular file,
+  // unless `end` is empty.
   bool replace_end(std::string_view end, std::string_view record);
   // Throws TrainError if a record is missing.
   void check_complete() const;

@@ -10,6 +10,7 @@
 #include <istream>
 #include <string_view>
 
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/file_lock.h"
 #include "trainer_template/runtime/output/backup_file.h"
 #include "trainer_template/runtime/output/output_error.h"
@@ -33,7 +34,8 @@ std::int64_t step_of_line(std::string_view line) {
   std::int64_t step = 0;
   if (!line.starts_with(kStart) || !line.ends_with('}')) return -1;
   line.remove_prefix(kStart.size());
-  return std::from_chars(line.data(), line.data() + line.size(), step).ec == std::errc() ? step : -1;
+  return std::from_chars(line.data(), line.data() + line.size(), step).ec == std::errc() ? step
+                                                                                         : -1;
 }
 
 // Empty if the line has no run id.
@@ -48,7 +50,7 @@ std::string run_of_line(std::string_view line) {
 Socket locked(const fs::path& path, const char* option) {
   Socket file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file.open()) throw cannot_open(path, std::strerror(errno), option);
-  if (!lock_file(file, "file '" + path.string() + "'"))
+  if (!lock_file(file, formatted("file '{}'", path.string())))
     throw cannot_open(path, "another run, or another option of this run, writes to it", option);
   return file;
 }
@@ -62,8 +64,8 @@ std::optional<KeptLines> lines_until(std::istream& file, std::int64_t last_step)
   for (std::string line; std::getline(file, line);) {
     const bool is_whole = !file.eof();
     const std::int64_t step = step_of_line(line);
-    const bool can_be_ours =
-        line.starts_with(kStart) || (!is_whole && (kStart.starts_with(line) || line.starts_with(kBlank)));
+    const bool can_be_ours = line.starts_with(kStart) ||
+                             (!is_whole && (kStart.starts_with(line) || line.starts_with(kBlank)));
     if (position == 0 && !can_be_ours) return std::nullopt;
     if (position == 0 && is_whole) kept.run = run_of_line(line);
     kept.has_later = is_whole && step > last_step;
@@ -75,7 +77,8 @@ std::optional<KeptLines> lines_until(std::istream& file, std::int64_t last_step)
   return kept;
 }
 
-StepFile::StepFile(const fs::path& path, const RunStart& start, const char* option) : run_(start.run) {
+StepFile::StepFile(const fs::path& path, const RunStart& start, const char* option)
+    : run_(start.run) {
   if (path.empty()) return;
   if (is_stream(path)) {
     file_ = RecordFile(path, option);
@@ -87,14 +90,18 @@ StepFile::StepFile(const fs::path& path, const RunStart& start, const char* opti
   std::ifstream before(path, std::ios::binary);
   auto kept = lines_until(before, start.step);
   if (!kept)
-    throw cannot_open(path, R"(its first line does not begin with '{"step":', as all lines of this option do)", option);
+    throw cannot_open(
+        path, R"(its first line does not begin with '{"step":', as all lines of this option do)",
+        option);
   if (kept->run && *kept->run != start.run) {
     back_up(path, "belongs to another run", option);
     kept = KeptLines{};
   } else if (kept->has_later && (start.goes_back || start.run.empty())) {
-    back_up(path, "has records after step " + std::to_string(start.step) + ", from which this run resumes", option);
+    back_up(path, formatted("has records after step {}, from which this run resumes", start.step),
+            option);
   }
-  if (ftruncate(lock_.descriptor(), kept->size) != 0) throw cannot_open(path, std::strerror(errno), option);
+  if (ftruncate(lock_.descriptor(), kept->size) != 0)
+    throw cannot_open(path, std::strerror(errno), option);
   if (kept->size > 0) run_.clear();
   last_line_ = kept->last;
   file_ = RecordFile(path, option);
@@ -106,8 +113,11 @@ void StepFile::write(const std::string& line) {
 }
 
 void StepFile::add_to_last(const std::string& members) {
-  if (last_line_.empty() || last_line_.find(members.substr(0, members.find(':'))) != std::string::npos) return;
-  file_.replace_end("}\n", members + "}\n");  // one write: a kill leaves the old line or the new one
+  if (last_line_.empty() ||
+      last_line_.find(members.substr(0, members.find(':'))) != std::string::npos)
+    return;
+  // One write: a kill leaves the old line or the new one.
+  file_.replace_end("}\n", members + "}\n");
 }
 
 }  // namespace torchbridge::train

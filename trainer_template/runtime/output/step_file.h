@@ -14,25 +14,29 @@ namespace torchbridge::train {
 
 // The state of a run when it opens its files.
 struct RunStart {
-  std::string run;         // its id, in the first line of its files; empty for a run of a version without ids
+  // Its id, in the first line of its files; empty for a run of a version without ids.
+  std::string run;
   std::int64_t step = 0;   // steps done
-  bool goes_back = false;  // resumes from a checkpoint that the user named, which may be older than the newest one
+  bool goes_back = false;  // resumes from a checkpoint that the user named, which may be older than
+                           // the newest one
 };
 
 // For one rank.
 class StepFile {
  public:
-  // Truncates the file behind the lines of this run up to `start.step`, so that it has each step once. A file of
-  // another run is emptied. Before lines of another run are removed, or lines after the step to which this run goes
-  // back, the file is copied (backup_file.h). The file is locked while this lives. Throws TrainError, which names the
-  // file and `option`, such as "--metrics", if the file cannot be written, does not begin as lines of a StepFile do, or
-  // is locked by another process. An empty path writes nothing; a pipe or a terminal is neither truncated nor locked.
+  // Truncates the file behind the lines of this run up to `start.step`, so that it has each step
+  // once. A file of another run is emptied. Before lines of another run are removed, or lines after
+  // the step to which this run goes back, the file is copied (backup_file.h). The file is locked
+  // while this lives. Throws TrainError, which names the file and `option`, such as "--metrics", if
+  // the file cannot be written, does not begin as lines of a StepFile do, or is locked by another
+  // process. An empty path writes nothing; a pipe or a terminal is neither truncated nor locked.
   StepFile(const std::filesystem::path& path, const RunStart& start, const char* option);
 
   // Appends {"step":N...}, given without a line end. The file's first line gets the member "run".
   void write(const std::string& line);
-  // Adds the members `,"key":value` to the last line of the previous start. Does nothing if that line is not of the
-  // step `start.step`, or already has the first key. REQUIRES: nothing was written yet.
+  // Adds the members `,"key":value` to the last line of the previous start. Does nothing if that
+  // line is not of the step `start.step`, or already has the first key. REQUIRES: nothing was
+  // written yet.
   void add_to_last(const std::string& members);
 
   // Throws TrainError if a line is missing, as after a full disk.
@@ -52,8 +56,8 @@ struct KeptLines {
   bool has_later = false;          // whether a whole line comes after them
 };
 
-// The lines before the first one of a step after `last_step`, or before one that a kill cut off. Nothing if the file
-// does not begin with such a line.
+// The lines before the first one of a step after `last_step`, or before one that a kill cut off.
+// Nothing if the file does not begin with such a line.
 std::optional<KeptLines> lines_until(std::istream& file, std::int64_t last_step);
 
 }  // namespace torchbridge::train

@@ -1,59 +1,164 @@
-// The connections of a group and of its subgroups: when the latest collective on them began, whether one is in
-// progress, and how to abort them all when a rank is lost.
+// The connections of a group and of its subgroups: when the latest collective on them began,
+// whether one is in progress, whether a backend has failed, and how to abort them all.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <list>
+#include <memory>
 #include <mutex>
+#include <set>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace torchbridge::train {
+
+// The error of an aborted collective, which does not name the cause.
+inline constexpr const char* kAbortedCollective =
+    "a collective was aborted, because another rank was lost or late";
 
 // Any thread may call.
 class Connections {
  public:
-  using Abort = std::function<void()>;
-  using Handle = std::list<Abort>::iterator;
+  struct BackendLink {
+    std::function<void()> abort;
+    std::function<c10d::ErrorType()> error;  // empty: the backend has none
+  };
+  using Handle = std::list<BackendLink>::iterator;
 
   // A connection that is added after abort() is aborted at once.
-  Handle add(Abort connection) {
+  Handle add(BackendLink link) {
     const std::scoped_lock lock(mutex_);
-    if (is_aborted_) connection();
-    return aborts_.insert(aborts_.end(), std::move(connection));
+    if (is_aborted_) abort(link);
+    return links_.insert(links_.end(), std::move(link));
   }
   void remove(Handle handle) {
     const std::scoped_lock lock(mutex_);
-    aborts_.erase(handle);
+    links_.erase(handle);
+  }
+  // A group that an exception has left, and its connections, which must not end before the rank's
+  // failure is announced: until end_kept(), or at once after keep_no_more(). Waits for no abort.
+  void keep(std::shared_ptr<void> group, std::vector<Handle> links) {
+    const std::scoped_lock lock(kept_mutex_);
+    if (!keeps_no_more_) kept_.push_back({std::move(links), std::move(group)});
+  }
+  bool has_kept() {
+    const std::scoped_lock lock(kept_mutex_);
+    return !kept_.empty();
+  }
+  // Aborts the latest of them, which may hang, and ends it: it removes its connections.
+  void end_kept() {
+    Kept kept;
+    {
+      const std::scoped_lock lock(kept_mutex_);
+      if (kept_.empty()) return;
+      kept = std::move(kept_.back());
+      kept_.pop_back();
+    }
+    const std::scoped_lock lock(mutex_);
+    for (const Handle& link : kept.links) abort(*link);
+  }
+  // Ends those that are left. For the end of the whole group.
+  void keep_no_more() {
+    std::vector<Kept> groups;
+    const std::scoped_lock lock(kept_mutex_);
+    groups.swap(kept_);
+    keeps_no_more_ = true;
   }
   // From here on reads and writes fail, also those that other threads wait in.
   void abort() {
     const std::scoped_lock lock(mutex_);
     if (is_aborted_) return;
+    aborted_at_ = Clock::now();
     is_aborted_ = true;
-    for (const Abort& connection : aborts_) connection();
+    for (BackendLink& link : links_) abort(link);
+  }
+  // Of the backends, until abort(), for which this does not wait. Two threads may ask at once.
+  c10d::ErrorType error() {
+    const std::shared_lock lock(mutex_, std::try_to_lock);
+    if (!lock || is_aborted_) return c10d::ErrorType::SUCCESS;
+    for (const BackendLink& link : links_) {
+      if (!link.error) continue;
+      if (const c10d::ErrorType found = link.error(); found != c10d::ErrorType::SUCCESS)
+        return found;
+    }
+    return c10d::ErrorType::SUCCESS;
   }
 
-  // Called at the start of each collective, and where its end is known, then.
-  void begin_collective() {
-    latest_ = Clock::now();
+  // On which the backends with errors of their own listen. An abort, which may hang, holds the
+  // other mutex.
+  std::set<std::string> interfaces() {
+    const std::scoped_lock lock(interfaces_mutex_);
+    return interfaces_;
+  }
+  void add_interfaces(std::set<std::string> names) {
+    const std::scoped_lock lock(interfaces_mutex_);
+    interfaces_.merge(std::move(names));
+  }
+
+  // For who has read the result of a collective on the host: after an abort NCCL returns without an
+  // error, and what it returns is wrong. Throws then.
+  void throw_if_aborted() {
+    if (!is_aborted_ && error() == c10d::ErrorType::SUCCESS) return;
+    C10_THROW_ERROR(DistBackendError, kAbortedCollective);
+  }
+
+  // Called at the start of each collective, and where its end is known, then. `is_of_all`: of the
+  // whole group. What begins after an abort does not count: a rank that waited in NCCL continues to
+  // its next collective.
+  void begin_collective(bool is_of_all) {
     ++in_progress_;
+    if (is_aborted_) return;
+    latest_ = Clock::now();
+    is_latest_of_all_ = is_of_all;
+    if (is_of_all) ++count_;
   }
   void end_collective() { --in_progress_; }
-  // Since the latest one began.
+  // Since the latest one began, until the abort.
   std::chrono::milliseconds waited() const {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - latest_.load());
+    const Clock::time_point end = is_aborted_ ? aborted_at_.load() : Clock::now();
+    return std::chrono::duration_cast<std::chrono::milliseconds>(end - latest_.load());
   }
-  // The same, or zero where all have ended.
-  std::chrono::milliseconds waiting() const { return in_progress_ > 0 ? waited() : std::chrono::milliseconds(0); }
+  // How many of the whole group have begun.
+  int count() const { return count_; }
+  bool is_latest_of_all() const { return is_latest_of_all_; }
+  // The same as waited(), or zero where all have ended.
+  std::chrono::milliseconds waiting() const {
+    return in_progress_ > 0 ? waited() : std::chrono::milliseconds(0);
+  }
 
  private:
+  struct Kept {
+    std::vector<Handle> links;
+    std::shared_ptr<void> group;
+  };
+
+  // Once. On a thread that may catch nothing; the backends after this one are aborted too.
+  static void abort(BackendLink& link) {
+    try {
+      std::exchange(link.abort, [] {})();
+    } catch (const std::exception&) {
+      // The group is broken already, and the first error is the one to report.
+    }
+  }
+
   using Clock = std::chrono::steady_clock;
-  std::atomic<Clock::time_point> latest_{Clock::now()};
-  std::atomic<int> in_progress_{0};
-  std::mutex mutex_;
-  std::list<Abort> aborts_;
-  bool is_aborted_ = false;
+  std::atomic<Clock::time_point> latest_{Clock::now()}, aborted_at_{};
+  std::atomic<int> in_progress_{0}, count_{0};
+  std::atomic<bool> is_latest_of_all_{true}, is_aborted_{false};
+  std::shared_mutex mutex_;
+  std::mutex interfaces_mutex_, kept_mutex_;
+  std::list<BackendLink> links_;
+  std::set<std::string> interfaces_;
+  std::vector<Kept> kept_;
+  bool keeps_no_more_ = false;
 };
 
 }  // namespace torchbridge::train

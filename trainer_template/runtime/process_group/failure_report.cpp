@@ -1,21 +1,25 @@
 #include "trainer_template/runtime/process_group/failure_report.h"
 
 #include <algorithm>
+#include <future>
 #include <iterator>
+#include <map>
+#include <sstream>
 #include <string_view>
 #include <thread>
 
 #include <c10/util/Exception.h>
+#include <torchbridge/errors.h>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/net/address.h"
 #include "bridge/net/socket.h"
-#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/process_group/connections.h"
 #include "trainer_template/runtime/rendezvous/rank_locations.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
 #include "trainer_template/runtime/rendezvous/store_probe.h"
-#include "trainer_template/runtime/tensors/error_text.h"
 
 namespace torchbridge::train {
 namespace {
@@ -29,18 +33,58 @@ constexpr milliseconds kStragglers{300};
 
 // Set by a rank whose own error is the cause.
 constexpr const char* kOwnError = "own error";
-// "ended" of a rank that is lost, set by rank 0 so that no rank waits for it; else milliseconds that the rank waited.
+// "ended" of a rank that is lost, set by rank 0 so that no rank waits for it.
 constexpr const char* kGone = "gone";
 
-bool is_timeout(std::string_view text) {
-  return text.find("imed out") != std::string_view::npos || text.find("imeout") != std::string_view::npos;
+// "noticed" of a rank that has found that the group is broken, as text in this order.
+struct Notice {
+  std::int64_t waited = 0;  // milliseconds
+  int collectives = 0, in_subgroup = 0;
+  int cause = 0;  // a c10d::ErrorType
+};
+using Notices = std::map<int, Notice>;
+
+// Of the program or of this rank's GPU: no loss of another rank causes it.
+bool is_own_error(const BrokenGroup& group, const std::exception& error) {
+  return group.fails_by_itself || dynamic_cast<const TrainError*>(&error) ||
+         dynamic_cast<const c10::AcceleratorError*>(&error);
 }
 
+// Of a collective, not of the program's own work. NCCL's own error may be one of the network:
+// "Connection timed out".
+bool is_timeout(const std::exception& error) {
+  const std::string text = one_line(error);
+  const auto has = [&](const char* part) { return text.find(part) != std::string::npos; };
+  if (!is_lost_connection(error)) return text == "Operation timed out!";  // of c10d::Work::wait()
+  return (has("imed out") || has("imeout")) && !has("NCCL error");
+}
+
+// What this rank knows of the cause; nothing if it fails by itself. Where the backend alone knows
+// of a timeout, the rank's own error is one of the abort.
+c10d::ErrorType own_cause(const BrokenGroup& group, const std::exception& error) {
+  if (is_own_error(group, error) || dynamic_cast<const PeerFailed*>(&error))
+    return c10d::ErrorType::SUCCESS;
+  return is_timeout(error) ? c10d::ErrorType::TIMEOUT : group.backend_error;
+}
+
+// "[FILE:LINE] ..." of a source of gloo's, maybe after words of c10d's.
 bool is_of_gloo(const std::exception& error) {
-  return std::string_view(error.what()).find("gloo") != std::string_view::npos;
+  const std::string text = one_line(error);
+  const std::string place = text.substr(0, text.find("] "));
+  const auto begin = place.rfind('[');
+  return begin != place.npos && place.size() < text.size() &&
+         place.find("gloo/", begin) != place.npos;
 }
 
-std::vector<std::string> values_of(c10d::Store& store, const char* name, const std::vector<int>& ranks) {
+void put_notice(c10d::Store& store, const BrokenGroup& group, c10d::ErrorType cause) {
+  std::ostringstream text;
+  text << group.waited.count() << ' ' << group.collectives << ' ' << group.in_subgroup << ' '
+       << static_cast<int>(cause);
+  put(store, key("noticed", group.rank), text.str());
+}
+
+std::vector<std::string> values_of(c10d::Store& store, const char* name,
+                                   const std::vector<int>& ranks) {
   std::vector<std::string> keys, values;
   for (const int rank : ranks) keys.push_back(key(name, rank));
   if (keys.empty()) return values;
@@ -50,7 +94,8 @@ std::vector<std::string> values_of(c10d::Store& store, const char* name, const s
 
 // The ranks that do not set "ended" in time, or never will.
 std::vector<int> wait_for_ends(c10d::Store& store, int world_size) {
-  std::vector<int> missing = missing_after(store, "ended", all_ranks(world_size), kCollect), arrived;
+  std::vector<int> missing = missing_after(store, "ended", all_ranks(world_size), kCollect),
+                   arrived;
   std::ranges::set_difference(all_ranks(world_size), missing, std::back_inserter(arrived));
   const auto values = values_of(store, "ended", arrived);
   for (std::size_t i = 0; i < arrived.size(); ++i) {
@@ -60,25 +105,76 @@ std::vector<int> wait_for_ends(c10d::Store& store, int world_size) {
   return missing;
 }
 
-// Rank 0 may serve the store, which the others need until they have reported.
-void wait_for_reports(c10d::Store& store, int world_size) {
-  std::vector<int> alive = all_ranks(world_size);
-  for (int lost : wait_for_ends(store, world_size)) std::erase(alive, lost);
-  missing_after(store, "done", alive, 2 * kCollect);
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::ranges::count(ranks, rank) > 0;
 }
 
-bool contains(const std::vector<int>& ranks, int rank) { return std::ranges::count(ranks, rank) > 0; }
-
-// REQUIRES: all ranks have set "ended". Those that waited less than half as long as the longest reached the collective
-// after the others had timed out.
-std::vector<int> late_ranks(const BrokenGroup& group) {
-  std::vector<std::int64_t> waited;
-  for (const std::string& value : values_of(group.store, "ended", all_ranks(group.world_size))) {
-    waited.push_back(parse_integer(value, 0, INT64_MAX).value_or(0));
+// Of all ranks but those `missing` ones that have not noticed either.
+Notices notices_of(const BrokenGroup& group, const std::vector<int>& missing) {
+  std::vector<int> ranks = all_ranks(group.world_size);
+  std::erase_if(ranks, [&](int rank) {
+    return contains(missing, rank) && !group.store.check({key("noticed", rank)});
+  });
+  const std::vector<std::string> values = values_of(group.store, "noticed", ranks);
+  Notices notices;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    Notice& one = notices[ranks[i]];
+    std::istringstream(values[i]) >> one.waited >> one.collectives >> one.in_subgroup >> one.cause;
   }
-  const std::int64_t longest = std::ranges::max(waited);
-  std::vector<int> late = all_ranks(group.world_size);
-  std::erase_if(late, [&](int rank) { return waited[rank] >= longest / 2; });
+  return notices;
+}
+
+// What all these ranks know of the cause: the rank that reports may be one that only saw the others
+// abort. A timeout comes first, as other errors follow from it.
+c10d::ErrorType common_cause(const Notices& notices) {
+  int common = 0;
+  for (const auto& [rank, one] : notices) {
+    if (one.cause != 0) common = common == 0 ? one.cause : std::min(common, one.cause);
+  }
+  return static_cast<c10d::ErrorType>(common);
+}
+
+int most_collectives(const Notices& notices) {
+  int most = 0;
+  for (const auto& [rank, one] : notices) most = std::max(most, one.collectives);
+  return most;
+}
+
+// Those that have aborted before, without those that still do so and are not the cause. Of a
+// timeout the cause is a rank that has not begun the collective that others wait for; of subgroups
+// these are not counted.
+std::vector<int> without_slow_aborts(std::vector<int> missing, const Notices& notices) {
+  constexpr int kTimeout = static_cast<int>(c10d::ErrorType::TIMEOUT);
+  const bool is_late = common_cause(notices) == c10d::ErrorType::TIMEOUT;
+  const bool in_subgroup = std::ranges::any_of(notices, [](const auto& one) {
+    return one.second.cause == kTimeout && one.second.in_subgroup != 0;
+  });
+  const int most = most_collectives(notices);
+  std::erase_if(missing, [&](int rank) {
+    const auto found = notices.find(rank);
+    if (found == notices.end()) return false;
+    const Notice& own = found->second;
+    return !is_late || own.cause == kTimeout || (own.collectives == most && !in_subgroup);
+  });
+  return missing;
+}
+
+// REQUIRES: all ranks have noticed. Those that have not begun the collective that others wait for,
+// without those that timed out, so that they waited themselves, as in one of a subgroup; where all
+// have begun it, those that waited less than half as long as the longest reached it after the
+// others had timed out.
+std::vector<int> late_ranks(const Notices& notices) {
+  std::int64_t longest = 0;
+  for (const auto& [rank, one] : notices) longest = std::max(longest, one.waited);
+  const int most = most_collectives(notices);
+  const bool all_have_begun =
+      std::ranges::all_of(notices, [&](const auto& one) { return one.second.collectives == most; });
+  std::vector<int> late;
+  for (const auto& [rank, one] : notices) {
+    const bool waits = one.cause == static_cast<int>(c10d::ErrorType::TIMEOUT);
+    if (all_have_begun ? one.waited < longest / 2 : one.collectives != most && !waits)
+      late.push_back(rank);
+  }
   return late;
 }
 
@@ -86,52 +182,75 @@ std::string missing_ranks_error(const std::string& who) {
   return who + " did not take part in a collective in time: process stopped or stuck, or node hung";
 }
 
-std::string loss_error(const BrokenGroup& group, const std::vector<int>& missing, const std::exception& error) {
-  const bool is_late = is_timeout(error.what());
+// `unended`: the ranks that have not set "ended".
+std::string loss_error(const BrokenGroup& group, const std::vector<int>& unended,
+                       const Notices& notices, const std::exception& error) {
+  const std::vector<int> missing = without_slow_aborts(unended, notices);
+  const c10d::ErrorType cause = common_cause(notices);
+  const bool is_late = cause == c10d::ErrorType::TIMEOUT;
   if (!missing.empty()) {
     const std::string who = with_hosts(group, missing);
-    return is_late ? missing_ranks_error(who) : lost_connection_error(who);
+    return is_late ? missing_ranks_error(who) + interfaces_note(group) : lost_connection_error(who);
   }
   if (is_late) {
-    const std::vector<int> behind = late_ranks(group);
-    if (behind.empty()) return missing_ranks_error("another rank");
-    return with_hosts(group, behind) +
-           " reached a collective after the other ranks had timed out: slow, stopped for a while, or in another part "
-           "of the program";
+    const std::vector<int> behind = late_ranks(notices);
+    if (behind.empty()) {
+      std::string text = missing_ranks_error("another rank");
+      // Its abort may be slow, or its GPU hangs.
+      if (!unended.empty()) text += formatted("; {} has not ended", with_hosts(group, unended));
+      return text + interfaces_note(group);
+    }
+    return formatted(
+        "{} reached a collective after the other ranks had timed out: slow, stopped for a while, "
+        "or in another part of the program{}",
+        with_hosts(group, behind), interfaces_note(group));
   }
-  // No rank is missing. The error of a backend other than gloo has more than the loss of a connection in its text.
+  // An error of another rank's backend may follow from that of this rank, which has a text then.
+  const bool has_text =
+      std::string_view(error.what()).find(kAbortedCollective) == std::string_view::npos;
+  if (group.backend_error != c10d::ErrorType::SUCCESS ||
+      (cause != c10d::ErrorType::SUCCESS && !has_text))
+    return "the backend's connections between the ranks failed; its own log has the reason "
+           "(NCCL_DEBUG=WARN)";
+  // No rank is missing. The error of a backend other than gloo has more than the loss of a
+  // connection in its text.
   return is_of_gloo(error) ? lost_connection_error("another rank") : one_line(error);
 }
 
-// The store is lost with rank 0: of the ranks on the reporter's node the first to take the name reports it.
+// The store is lost with rank 0: of the ranks on the reporter's node the first to take the name
+// reports it.
 std::optional<std::string> store_loss_message(const BrokenGroup& group, StoreAnswer answer,
                                               const std::exception& error) {
   if (!group.join_result.served_by_rank_0)
     return group.rank == 1 ? std::optional(lost_connection_error("another rank")) : std::nullopt;
-  if (contains(group.aborted_ranks, 0) || host_name() != group.join_result.reporter_host) return std::nullopt;
+  if (contains(group.aborted_ranks, 0) || host_name() != group.join_result.reporter_host)
+    return std::nullopt;
   const Endpoint& store = *group.join_result.served_by_rank_0;
   if (!hold_name("lost/" + store.host + "/" + std::to_string(store.port))) return std::nullopt;
   std::this_thread::sleep_for(kStragglers);
   const std::string who = with_hosts(group, {0});
   if (answer != StoreAnswer::kNoAnswer) return lost_connection_error(who);
-  return is_timeout(error.what()) ? missing_ranks_error(who) : who + " does not answer: process stopped or node hung";
+  const bool is_late = own_cause(group, error) == c10d::ErrorType::TIMEOUT;
+  return is_late ? missing_ranks_error(who)
+                 : formatted("{} does not answer: process stopped or node hung", who);
 }
 
 std::optional<std::string> heartbeat_message(const BrokenGroup& group) {
-  int reporter = 0;  // the lowest rank that is left
-  while (contains(group.lost, reporter)) ++reporter;
-  if (group.rank != reporter) return std::nullopt;
+  if (group.rank != lowest_left(group.lost)) return std::nullopt;
   return no_heartbeat_error(with_hosts(group, group.lost), group.heartbeat_timeout);
 }
 
-// Every rank that is left sets "ended"; the first that lost a connection reports the ranks that have not set it.
+// Every rank that is left sets "ended"; the first that lost a connection reports the ranks that
+// have not set it.
 std::optional<std::string> report_loss(const BrokenGroup& group, const std::exception& error) {
   const bool all_others_aborted = std::ssize(group.aborted_ranks) == group.world_size - 1;
   if (all_others_aborted || group.store.add("reporters", 1) != 1) return std::nullopt;
-  // The ranks that are left notice within milliseconds, for this rank has closed its connections to them.
+  // The ranks that are left notice within milliseconds, for this rank has closed its connections to
+  // them.
   const std::vector<int> missing = wait_for_ends(group.store, group.world_size);
-  if (missing.empty() && group.store.check({kOwnError})) return std::nullopt;
-  return loss_error(group, missing, error);
+  if (group.store.check({kOwnError})) return std::nullopt;
+  const Notices notices = notices_of(group, missing);
+  return loss_error(group, missing, notices, error);
 }
 
 // Not of a rank that has ended in order, as one whose abort watchdog ended it after its message.
@@ -141,9 +260,9 @@ void publish_closed(const BrokenGroup& group) {
   }
 }
 
-// A rank with an error of its own reports it; where several ranks have the same error, the first one does.
+// A rank with an error of its own reports it; where several ranks have the same error, the first
+// one does.
 std::optional<std::string> report_own_error(c10d::Store& store, const std::string& message) {
-  put(store, kOwnError, "yes");
   return store.add("error/" + message, 1) > 1 ? std::nullopt : std::optional(message);
 }
 
@@ -153,7 +272,27 @@ StoreAnswer probe_store(const BrokenGroup& group) {
   return wait_for_store(*group.join_result.served_by_rank_0, kCollect).answer;
 }
 
+// On these ranks nothing was heard of others: no store is needed to say so.
+bool is_silent_loss(const BrokenGroup& group) { return !group.lost.empty() && !group.hung_up; }
+
 }  // namespace
+
+c10::intrusive_ptr<c10d::Store> own_store(const BrokenGroup& group) {
+  if (is_silent_loss(group) || probe_store(group) != StoreAnswer::kReady) return nullptr;
+  // TCPStore tries to connect until the group's timeout, and a store that an agent or the program
+  // serves was not probed.
+  std::promise<c10::intrusive_ptr<c10d::Store>> made;
+  auto own = made.get_future();
+  auto shared = c10::intrusive_ptr<c10d::Store>::unsafe_reclaim_from_nonowning(&group.store);
+  std::thread([shared = std::move(shared), made = std::move(made)]() mutable {
+    try {
+      made.set_value(shared->clone());
+    } catch (const std::exception&) {
+      made.set_value(nullptr);
+    }
+  }).detach();
+  return own.wait_for(kCollect) == std::future_status::ready ? own.get() : nullptr;
+}
 
 std::string with_hosts(const BrokenGroup& group, const std::vector<int>& ranks) {
   constexpr std::size_t kMostHosts = 8;
@@ -161,8 +300,8 @@ std::string with_hosts(const BrokenGroup& group, const std::vector<int>& ranks) 
   std::vector<std::string> hosts;
   if (!has_store) hosts.push_back(group.join_result.rank_0_host);
   const std::size_t count = has_store ? std::min(ranks.size(), kMostHosts) : 0;
-  for (const RankLocation& location :
-       locations_of(group.store, {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count)})) {
+  for (const RankLocation& location : locations_of(
+           group.store, {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count)})) {
     if (std::ranges::count(hosts, location.host) == 0) hosts.push_back(location.host);
   }
   std::string text = list_of(ranks);
@@ -170,12 +309,29 @@ std::string with_hosts(const BrokenGroup& group, const std::vector<int>& ranks) 
   return text;
 }
 
+// NCCL takes the first interface that is up; where another rank cannot reach it, collectives time
+// out.
+std::string interfaces_note(const BrokenGroup& group) {
+  if (group.interfaces.empty()) return {};
+  return formatted(
+      "; rank {} used the interface {}", group.rank,
+      joined(group.interfaces, ", ", [](const std::string& name) { return printable(name); }));
+}
+
+int lowest_left(const std::vector<int>& lost) {
+  int rank = 0;
+  while (contains(lost, rank)) ++rank;
+  return rank;
+}
+
 std::string lost_connection_error(const std::string& who) {
-  return "the connection to " + who + " was lost: process killed or crashed, or node unreachable";
+  return formatted("the connection to {} was lost: process killed or crashed, or node unreachable",
+                   who);
 }
 
 std::string no_heartbeat_error(const std::string& who, milliseconds timeout) {
-  return who + " sent no heartbeat for " + seconds(timeout) + ": process stopped or node hung";
+  return formatted("{} sent no heartbeat for {}: process stopped or node hung", who,
+                   seconds(timeout));
 }
 
 bool is_lost_connection(const std::exception& error) {
@@ -184,33 +340,67 @@ bool is_lost_connection(const std::exception& error) {
   return is_of_gloo(error);
 }
 
+bool fails_by_itself(const BrokenGroup& group, const std::exception& error) {
+  return group.lost.empty() && group.backend_error == c10d::ErrorType::SUCCESS &&
+         !is_lost_connection(error) && !is_timeout(error) &&
+         dynamic_cast<const PeerFailed*>(&error) == nullptr;
+}
+
+// Over a connection of its own: on that of the store another thread may wait.
+void announce_failure(const BrokenGroup& group, const std::exception* error) {
+  if (is_silent_loss(group)) return;  // the heartbeat tells each rank
+  try {
+    // One that aborts in order still serves the store, which the probe shows.
+    if (contains(group.closed, 0) && group.join_result.served_by_rank_0) return;
+    const auto own = own_store(group);
+    if (!own) return;
+    if (error && is_own_error(group, *error)) put(*own, kOwnError, "yes");
+    put_notice(*own, group, error ? own_cause(group, *error) : group.backend_error);
+  } catch (const std::exception&) {
+    // The store is lost: failure_message() finds that too.
+  }
+}
+
 std::optional<std::string> failure_message(const BrokenGroup& group, const std::exception& error) {
   const bool is_peers = dynamic_cast<const PeerFailed*>(&error) != nullptr;
-  const bool is_own = dynamic_cast<const TrainError*>(&error) != nullptr;
-  const bool is_lost = is_lost_connection(error) || (!group.lost.empty() && !is_own && !is_peers);
+  const bool is_aborted = !group.lost.empty() || group.backend_error != c10d::ErrorType::SUCCESS;
+  const bool is_own = is_own_error(group, error);
+  const bool is_lost = !is_own && !is_peers && (is_lost_connection(error) || is_aborted);
   std::optional<std::string> message;
   if (!is_lost && !is_peers) message = one_line(error);
   const bool is_reported_lost = contains(group.lost, group.rank);
   if (is_reported_lost) return message;
   StoreAnswer answer = StoreAnswer::kUnreachable;
   try {
-    if (!group.lost.empty() && !group.hung_up && !message) return heartbeat_message(group);
+    if (is_silent_loss(group) && !message) return heartbeat_message(group);
     answer = probe_store(group);
     if (answer != StoreAnswer::kReady) throw std::runtime_error("no store");
     c10d::Store& store = group.store;
     store.setTimeout(kCollect);
-    put(store, key("ended", group.rank), std::to_string(group.waited.count()));
+    put_notice(store, group, own_cause(group, error));
+    if (message) put(store, kOwnError, "yes");  // first: the reporter waits for "ended"
+    put(store, key("ended", group.rank), "yes");
     if (group.rank == 0) publish_closed(group);
     if (message)
       message = report_own_error(store, *message);
     else if (is_lost)
       message = report_loss(group, error);
     put(store, key("done", group.rank), "yes");
-    if (group.rank == 0) wait_for_reports(store, group.world_size);
   } catch (const std::exception&) {
     if (is_lost && !message) message = store_loss_message(group, answer, error);
   }
   return message;
+}
+
+void wait_for_reports(const BrokenGroup& group) {
+  if (group.rank != 0 || is_silent_loss(group)) return;
+  try {
+    std::vector<int> alive = all_ranks(group.world_size);
+    for (int lost : wait_for_ends(group.store, group.world_size)) std::erase(alive, lost);
+    missing_after(group.store, "done", alive, 2 * kCollect);
+  } catch (const std::exception&) {
+    // Lost, with an agent or a file.
+  }
 }
 
 }  // namespace torchbridge::train

@@ -2,16 +2,21 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
+#include <torchbridge/backend.h>
+#include <torchbridge/errors.h>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/backends/backend_registry.h"
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/backends/gloo_backend.h"
-#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/backends/open_sockets.h"
 #include "trainer_template/runtime/process_group/timed_group.h"
+#include "trainer_template/runtime/rendezvous/abort_watchdog.h"
 
 namespace torchbridge::train {
 namespace {
@@ -22,14 +27,15 @@ c10::DeviceType device_type(const DeviceBackend& one) {
   try {
     return c10::Device(one.device).type();
   } catch (const std::exception&) {
-    throw TrainError("backend '" + one.device + ":" + one.backend + "': libtorch has no device '" +
-                     printable(one.device) + "'");
+    throw TrainError(formatted("backend '{}:{}': libtorch has no device '{}'", one.device,
+                               one.backend, printable(one.device)));
   }
 }
 
 Type type_of(const DeviceBackend& one) { return c10d::ProcessGroup::strToBackendType(one.backend); }
 
-// The type of the group as a whole: NCCL where it is among its backends, else a backend of the user's, else the first.
+// The type of the group as a whole: NCCL where it is among its backends, else a backend of the
+// user's, else the first.
 Type default_type(const std::vector<DeviceBackend>& backends) {
   for (const Type preferred : {Type::NCCL, Type::CUSTOM}) {
     if (std::ranges::count(backends, preferred, type_of) > 0) return preferred;
@@ -37,18 +43,20 @@ Type default_type(const std::vector<DeviceBackend>& backends) {
   return type_of(backends.front());
 }
 
-c10::intrusive_ptr<c10d::Store> below(const std::string& prefix, const c10::intrusive_ptr<c10d::Store>& store) {
+c10::intrusive_ptr<c10d::Store> below(const std::string& prefix,
+                                      const c10::intrusive_ptr<c10d::Store>& store) {
   return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
 }
 
-// Compares each collective of the ranks, over a gloo backend of its own, before the backend runs it.
+// Compares each collective of the ranks, over a gloo backend of its own, before the backend runs
+// it.
 MadeBackend with_checks(MadeBackend made, BackendRequest request) {
   request.store = below("pg_wrapper:" + request.group_name, request.store);
   MadeBackend helper = make_gloo(request);
   auto wrapper = c10::make_intrusive<c10d::ProcessGroupWrapper>(made.backend, helper.backend);
   return {wrapper, [first = std::move(made.abort), second = std::move(helper.abort)] {
+            second();  // gloo's, which does not throw
             first();
-            second();
           }};
 }
 
@@ -58,16 +66,28 @@ c10::intrusive_ptr<c10d::Backend> unwrapped(c10::intrusive_ptr<c10d::Backend> ba
   return wrapper ? wrapper->getWrappedPg() : backend;
 }
 
-// Without this the communicator is formed by the first collective, whose error NCCL reports only through the GPU.
-void connect_eagerly(c10d::ProcessGroup& group, c10::Device device) {
-  const auto backend = unwrapped(group.getBackend(device.type()));
-  if (backend->supportsSplitting()) backend->eagerConnectSingleDevice(device);
+// Empty for a backend that has no errors of its own threads to show: before libtorch 2.14 most
+// throw, since then they return SUCCESS.
+std::function<c10d::ErrorType()> error_of(Type type, c10d::Backend& backend) {
+  if (type == Type::GLOO || type == Type::MPI) return {};
+  try {
+    backend.getError();
+  } catch (const std::exception&) {
+    return {};
+  }
+  return [&backend] {
+    try {
+      return backend.getError();
+    } catch (const std::exception&) {
+      return c10d::ErrorType::COMM_ERROR;
+    }
+  };
 }
 
 }  // namespace
 
 FormedGroup::~FormedGroup() {
-  for (const auto& handle : aborts_) connections_->remove(handle);
+  for (const auto& handle : handles_) connections_->remove(handle);
 }
 
 std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& requested) {
@@ -76,9 +96,10 @@ std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& request
   for (const DeviceBackend& one : requested) {
     if (type_of(one) != Type::CUSTOM || one.backend == custom) continue;
     if (!custom.empty()) {
-      throw TrainError("backend '" + text_of(requested) +
-                       "': c10d allows one backend in a group that is not its own, but " + custom + " and " +
-                       one.backend + " are two");
+      throw TrainError(
+          formatted("backend '{}': c10d allows one backend in a group that is not its own, but {} "
+                    "and {} are two",
+                    text_of(requested), custom, one.backend));
     }
     custom = one.backend;
   }
@@ -90,10 +111,8 @@ std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& request
     }
     device_type(one);
     if (std::ranges::count(entry.devices, one.device) == 0) {
-      std::string served;
-      for (const std::string& device : entry.devices) served += (served.empty() ? "" : ", ") + device;
-      throw TrainError("backend '" + one.device + ":" + one.backend + "': " + one.backend + " serves " + served +
-                       " only");
+      throw TrainError(formatted("backend '{}:{}': {} serves {} only", one.device, one.backend,
+                                 one.backend, joined(entry.devices, ", ")));
     }
     found.push_back(one);
   }
@@ -101,11 +120,12 @@ std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& request
 }
 
 std::string text_of(const std::vector<DeviceBackend>& backends) {
-  const bool one_name =
-      std::ranges::all_of(backends, [&](const auto& b) { return b.backend == backends.front().backend; });
+  const bool one_name = std::ranges::all_of(
+      backends, [&](const auto& b) { return b.backend == backends.front().backend; });
   if (one_name) return backends.front().backend;
   std::string text;
-  for (const DeviceBackend& one : backends) text += (text.empty() ? "" : ",") + one.device + ":" + one.backend;
+  for (const DeviceBackend& one : backends)
+    text += (text.empty() ? "" : ",") + one.device + ":" + one.backend;
   return text;
 }
 
@@ -113,12 +133,15 @@ FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendReques
                        std::shared_ptr<Connections> connections, c10d::ProcessGroup* whole) {
   const auto store = below(request.group_name + "/", request.store);
   const bool detail = c10d::debug_level() == c10d::DebugLevel::Detail;
-  const bool all_gloo = std::ranges::all_of(backends, [](const auto& one) { return type_of(one) == Type::GLOO; });
-  const c10::intrusive_ptr<c10d::ProcessGroup> timed =
-      c10::make_intrusive<TimedGroup>(store, request.rank, request.size, connections, all_gloo);
+  const bool all_gloo =
+      std::ranges::all_of(backends, [](const auto& one) { return type_of(one) == Type::GLOO; });
+  const c10::intrusive_ptr<c10d::ProcessGroup> timed = c10::make_intrusive<TimedGroup>(
+      store, request.rank, request.size, connections,
+      TimedGroup::Traits{.is_whole = whole == nullptr, .has_futures = all_gloo});
   FormedGroup formed(timed, std::move(connections));
   auto& group = *formed.group;
-  // c10d::Logger casts the backend of a group of type GLOO to ProcessGroupGloo, which the wrapper is not.
+  // c10d::Logger casts the backend of a group of type GLOO to ProcessGroupGloo, which the wrapper
+  // is not.
   const bool hide_gloo = detail && default_type(backends) == Type::GLOO;
   group.setDefaultBackend(hide_gloo ? Type::CUSTOM : default_type(backends));
   const bool on_gpu = request.device && !request.device->is_cpu();
@@ -133,23 +156,42 @@ FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendReques
       // Only a group that was connected eagerly can be split.
       if (whole && on_gpu && request.device->type() == device_type(one))
         own.split_from = unwrapped(whole->getBackend(device_type(one))).get();
+      const NewListeners listeners;
       MadeBackend made = find_backend(one.backend).make(own);
+      auto error = error_of(type_of(one), *made.backend);
       // As in Python, which does not wrap MPI.
       if (detail && type != Type::MPI) made = with_checks(std::move(made), own);
-      formed.add_abort(std::move(made.abort));
+      if (error) formed.connections()->add_interfaces(listeners.interfaces());
+      formed.add({std::move(made.abort), std::move(error)});
       backend = made.backend;
     }
     group.setBackend(device_type(one), type, backend);
   }
   group.setGroupName(request.group_name);
   group.setGroupDesc(whole ? "subgroup" : "default_pg");
-  if (on_gpu) connect_eagerly(group, *request.device);
   return formed;
 }
 
-void stay_out_of_group(const std::vector<DeviceBackend>& backends, c10d::ProcessGroup& whole) {
+// Without this the communicator is formed by the first collective, whose error NCCL reports only
+// through the GPU.
+void connect_eagerly(FormedGroup& formed, const ConnectLimit& limit) {
+  const auto device = formed.group->getBoundDeviceId();
+  if (!device) return;
+  const auto backend = unwrapped(formed.group->getBackend(device->type()));
+  if (!backend->supportsSplitting()) return;
+  const NewListeners listeners;
+  AbortWatchdog watchdog(limit.time, [&] { limit.report(listeners.interfaces()); });
+  watchdog.start();
+  backend->eagerConnectSingleDevice(*device);
+  formed.connections()->add_interfaces(listeners.interfaces());
+}
+
+void stay_out_of_group(const std::vector<DeviceBackend>& backends, c10d::ProcessGroup& whole,
+                       const ConnectLimit& limit) {
   const auto device = whole.getBoundDeviceId();
   if (!device) return;
+  AbortWatchdog watchdog(limit.time, [&] { limit.report({}); });
+  watchdog.start();
   for (const DeviceBackend& one : backends) {
     const BackendEntry& entry = find_backend(one.backend);
     if (entry.stay_out && device_type(one) == device->type())

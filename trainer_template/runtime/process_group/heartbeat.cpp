@@ -28,27 +28,30 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A client begins with "TOKEN RANK\n"; until then it may be anybody. Afterwards both sides send kBeat; "left\n" before
-// they close in order, or "broke\n" when the group broke; "lost LIST\n", also to the ranks of the list, for ranks that
-// sent nothing in time. The server sends "gone LIST\n" for ranks that closed their connections.
+// A client begins with "TOKEN RANK\n"; until then it may be anybody. Afterwards both sides send
+// kBeat; "left\n" before they close in order, or "broke\n" when the group broke; "lost LIST\n",
+// also to the ranks of the list, for ranks that sent nothing in time. The server sends "gone
+// LIST\n" for ranks that closed their connections.
 constexpr char kBeat = '.';
 constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke";
 constexpr std::size_t kLongestLine = 64 * 1024;
 constexpr std::size_t kLongestFirstLine = 16;  // after the token
 constexpr int kHighestRank = (1 << 20) - 1;    // in a list, which becomes a vector
-// More connections without the token are not kept: the oldest is closed, not the newest, which may be a rank's.
+// More connections without the token are not kept: the oldest is closed, not the newest, which may
+// be a rank's.
 constexpr std::size_t kMaxUnidentified = 256;
 constexpr int kBeatsInTimeout = 8;
 constexpr milliseconds kHang{1000};
 
 bool send_text(const Socket& socket, std::string_view text) {
-  const ssize_t sent = send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent =
+      send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   // A peer whose buffer is full does not read; its timeout shows that.
   return sent >= 0 || errno == EAGAIN || errno == EINTR;
 }
 
-// Lines must arrive before the backend's closed connections are noticed; Nagle's algorithm would keep a line back while
-// a beat is on its way.
+// Lines must arrive before the backend's closed connections are noticed; Nagle's algorithm would
+// keep a line back while a beat is on its way.
 void disable_nagle(const Socket& socket) {
   const int on = 1;
   setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -68,7 +71,8 @@ class Heartbeat::Thread {
     Clock::time_point last_received = Clock::now();  // until the first line: when it was accepted
   };
 
-  Thread(Socket listener, Endpoint endpoint, std::vector<Peer> peers, std::set<int> absent, HeartbeatOptions options)
+  Thread(Socket listener, Endpoint endpoint, std::vector<Peer> peers, std::set<int> absent,
+         HeartbeatOptions options)
       : options_(std::move(options)),
         listener_(std::move(listener)),
         endpoint_(std::move(endpoint)),
@@ -105,6 +109,7 @@ class Heartbeat::Thread {
     stop();
   }
   void stop() {
+    const std::scoped_lock lock(stop_mutex_);
     wake();
     if (thread_.joinable()) thread_.join();
     listener_ = Socket();
@@ -125,7 +130,8 @@ class Heartbeat::Thread {
                                      {can_accept_ ? listener_.descriptor() : -1, POLLIN, 0}};
       for (const Peer& peer : peers_) waiting.push_back({peer.socket.descriptor(), POLLIN, 0});
       const auto left = std::chrono::ceil<milliseconds>(next_beat - Clock::now());
-      poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+      poll(waiting.data(), waiting.size(),
+           static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
       if (waiting[0].revents != 0) return send_last_line();
       const bool was_stopped = Clock::now() - last_turn > options_.timeout / 2;
       last_turn = Clock::now();
@@ -138,7 +144,8 @@ class Heartbeat::Thread {
       find_hang_ups();
       std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.open(); });
       if (Clock::now() < next_beat) continue;
-      // A failed send is ignored: a closed connection is noticed by reading, after the peer's last line.
+      // A failed send is ignored: a closed connection is noticed by reading, after the peer's last
+      // line.
       for (const Peer& peer : peers_) send_text(peer.socket, std::string_view(&kBeat, 1));
       find_timeouts();
       find_hang();
@@ -168,18 +175,25 @@ class Heartbeat::Thread {
   }
 
   void accept_peers() {
-    // At most so many in a turn: who connects again and again must not keep the ranks' heartbeats from being read.
+    // At most so many in a turn: who connects again and again must not keep the ranks' heartbeats
+    // from being read.
     for (std::size_t accepted = 0; accepted < kMaxUnidentified; ++accepted) {
-      Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      Socket socket(
+          accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket.open()) {
-        can_accept_ = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;  // no descriptors: at the next beat
+        // No descriptors: at the next beat.
+        can_accept_ = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
         return;
       }
       disable_nagle(socket);
       peers_.push_back({.socket = std::move(socket)});
-      receive(peers_.back());  // a rank has sent its line by now, and is not among those that are closed
-      const auto is_unidentified = [](const Peer& peer) { return peer.socket.open() && peer.rank < 0; };
-      if (static_cast<std::size_t>(std::ranges::count_if(peers_, is_unidentified)) > kMaxUnidentified)
+      // A rank has sent its line by now, and is not among those that are closed.
+      receive(peers_.back());
+      const auto is_unidentified = [](const Peer& peer) {
+        return peer.socket.open() && peer.rank < 0;
+      };
+      if (static_cast<std::size_t>(std::ranges::count_if(peers_, is_unidentified)) >
+          kMaxUnidentified)
         std::ranges::find_if(peers_, is_unidentified)->socket = Socket();
     }
   }
@@ -238,7 +252,8 @@ class Heartbeat::Thread {
       const std::scoped_lock lock(mutex_);
       aborted_ranks_.push_back(peer.rank);
     } else if (gone || line.starts_with(kLost)) {
-      const auto ranks = parse_number_list(std::string_view(line).substr(kLost.size()), kHighestRank);
+      const auto ranks =
+          parse_number_list(std::string_view(line).substr(kLost.size()), kHighestRank);
       if (ranks) lose(*ranks, gone);
     } else {
       peer.socket = Socket();  // not of this job
@@ -246,8 +261,9 @@ class Heartbeat::Thread {
   }
 
   void identify(Peer& peer, const std::string& line) {
-    const auto rank =
-        line.starts_with(' ') ? parse_integer(std::string_view(line).substr(1), 1, kHighestRank) : std::nullopt;
+    const auto rank = line.starts_with(' ')
+                          ? parse_integer(std::string_view(line).substr(1), 1, kHighestRank)
+                          : std::nullopt;
     if (!rank) {
       peer.socket = Socket();
       return;
@@ -257,7 +273,8 @@ class Heartbeat::Thread {
     if (absent_.erase(peer.rank) > 0) are_all_here_ = absent_.empty();
     const std::scoped_lock lock(mutex_);
     if (!lost_.empty())
-      send_text(peer.socket, loss_line(lost_, hung_up_));  // the others got it before this one connected
+      // The others got it before this one connected.
+      send_text(peer.socket, loss_line(lost_, hung_up_));
   }
 
   static std::string loss_line(const std::vector<int>& ranks, bool gone) {
@@ -295,8 +312,8 @@ class Heartbeat::Thread {
     gone_.insert(gone_.end(), gone.begin(), gone.end());
   }
 
-  // gloo 2.11 may wait for a send on a connection that it has closed itself; and a rank may wait for one that has not
-  // noticed.
+  // gloo 2.11 may wait for a send on a connection that it has closed itself; and a rank may wait
+  // for one that has not noticed.
   void find_hang() {
     const milliseconds hang = std::min(options_.timeout, kHang);
     if (gone_.empty() || Clock::now() - first_gone_ < hang || options_.waiting() < hang) return;
@@ -330,6 +347,7 @@ class Heartbeat::Thread {
   bool are_all_here_ = false;  // the last of the absent ranks has joined
   bool can_accept_ = true;
   Socket stop_;
+  std::mutex stop_mutex_;
   mutable std::mutex mutex_;
   std::vector<int> lost_;
   bool hung_up_ = false;
@@ -350,12 +368,14 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, 
   fcntl(listener->descriptor(), F_SETFL, O_NONBLOCK);
   std::set<int> absent;
   for (int rank = 1; rank < world_size; ++rank) absent.insert(rank);
-  auto thread = std::make_unique<Thread>(std::move(*listener), Endpoint{address, *port}, std::vector<Thread::Peer>(),
-                                         std::move(absent), std::move(options));
+  auto thread =
+      std::make_unique<Thread>(std::move(*listener), Endpoint{address, *port},
+                               std::vector<Thread::Peer>(), std::move(absent), std::move(options));
   return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
 }
 
-Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int rank, HeartbeatOptions options) {
+Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int rank,
+                                                   HeartbeatOptions options) {
   auto socket = connect_to(server, options.timeout);
   if (!socket) return socket.error();
   disable_nagle(*socket);
@@ -363,7 +383,8 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int r
   peers.push_back({.socket = std::move(*socket), .rank = 0});
   if (!send_text(peers[0].socket, options.token + " " + std::to_string(rank) + "\n"))
     return Error{"rank 0 closed the connection"};
-  auto thread = std::make_unique<Thread>(Socket(), server, std::move(peers), std::set<int>(), std::move(options));
+  auto thread = std::make_unique<Thread>(Socket(), server, std::move(peers), std::set<int>(),
+                                         std::move(options));
   return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
 }
 

@@ -1,5 +1,5 @@
-// Heartbeats between the ranks. A rank that is stopped or swapped out, or whose node hangs, keeps its connections, and
-// gloo would wait for it until the collective's timeout.
+// Heartbeats between the ranks. A rank that is stopped or swapped out, or whose node hangs, keeps
+// its connections, and gloo would wait for it until the collective's timeout.
 #pragma once
 
 #include <chrono>
@@ -15,26 +15,30 @@ namespace torchbridge::train {
 
 struct HeartbeatOptions {
   std::chrono::milliseconds timeout{4000};  // a rank that sends nothing for so long is lost
-  // Random, of this job, no newline. A connection that does not begin with it within `timeout` is closed, and of many
-  // without it the oldest.
+  // Random, of this job, no newline. A connection that does not begin with it within `timeout` is
+  // closed, and of many without it the oldest.
   std::string token;
-  // How long this rank has waited in a collective, zero where it does not; called on the heartbeat's thread. A rank
-  // that closes its connection without leave() is lost once this rank has waited for a second since, or for `timeout`,
-  // if that is shorter. Empty: at once. The same on all ranks.
+  // How long this rank has waited in a collective, zero where it does not; called on the
+  // heartbeat's thread. A rank that closes its connection without leave() is lost once this rank
+  // has waited for a second since, or for `timeout`, if that is shorter. Empty: at once. The same
+  // on all ranks.
   std::function<std::chrono::milliseconds()> waiting;
   // Called once, on the heartbeat's thread, when ranks are lost.
   std::function<void()> on_loss;
 };
 
-// Rank 0 listens, the others connect; one thread in each process. A process that was stopped itself, as all ranks are
-// when a job is suspended, starts its timeouts anew when it continues. Of ranks that end, gloo's connections show most
-// by themselves, those of other backends none.
+// Rank 0 listens, the others connect; one thread in each process. A process that was stopped
+// itself, as all ranks are when a job is suspended, starts its timeouts anew when it continues. Of
+// ranks that end, gloo's connections show most by themselves, those of other backends none.
 class Heartbeat {
  public:
-  // On rank 0, at a free port of a numeric address of this host. It waits for no rank: a rank counts from its
-  // connection on. When all have connected, it no longer listens. An error where the token is empty.
-  static Result<std::unique_ptr<Heartbeat>> serve(const std::string& address, int world_size, HeartbeatOptions options);
-  static Result<std::unique_ptr<Heartbeat>> join(const Endpoint& server, int rank, HeartbeatOptions options);
+  // On rank 0, at a free port of a numeric address of this host. It waits for no rank: a rank
+  // counts from its connection on. When all have connected, it no longer listens. An error where
+  // the token is empty.
+  static Result<std::unique_ptr<Heartbeat>> serve(const std::string& address, int world_size,
+                                                  HeartbeatOptions options);
+  static Result<std::unique_ptr<Heartbeat>> join(const Endpoint& server, int rank,
+                                                 HeartbeatOptions options);
   // As stop().
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
@@ -46,16 +50,18 @@ class Heartbeat {
   std::vector<int> lost() const;
   // Whether the lost ranks closed their connections; else they sent no heartbeat.
   bool hung_up() const;
-  // The ranks, on ranks other than 0 rank 0, whose connections closed without a last line: their processes were killed
-  // or crashed.
+  // The ranks, on ranks other than 0 rank 0, whose connections closed without a last line: their
+  // processes were killed or crashed.
   std::vector<int> closed() const;
-  // Announces to the other ranks that this one ends in order, so that they do not count it as lost; ends the thread.
+  // The three below: any other thread than the heartbeat's own, also several at once.
+  // Announces to the other ranks that this one ends in order, so that they do not count it as lost;
+  // ends the thread.
   void leave();
-  // Reads all that the others have sent by now, then sends them that this rank ends because the group broke; ends the
-  // thread. A rank that was stopped meanwhile reads it when it continues.
+  // Reads all that the others have sent by now, then sends them that this rank ends because the
+  // group broke; ends the thread. A rank that was stopped meanwhile reads it when it continues.
   void announce_abort();
-  // Ends the thread at once, where it has not ended, and sends nothing. Like the two above it closes the connections;
-  // what was found until then can still be read.
+  // Ends the thread at once, where it has not ended, and sends nothing. Like the other two it
+  // closes the connections; what was found until then can still be read.
   void stop();
   // The ranks that have announced an abort.
   std::vector<int> aborted_ranks() const;

@@ -1,10 +1,11 @@
-#include "trainer_template/runtime/process_group/process_group.h"
-
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <fstream>
 #include <mutex>
 #include <sstream>
 #include <thread>
@@ -12,7 +13,15 @@
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
+#include <torchbridge/backend.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/group_options.h>
+#include <torchbridge/process_group.h>
 
+#include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
+#include "bridge/launch/launch.h"
+#include "bridge/net/address.h"
 #include "bridge/net/random_token.h"
 #include "trainer_template/runtime/backends/cuda.h"
 #include "trainer_template/runtime/backends/cuda_devices.h"
@@ -20,11 +29,13 @@
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/failpoint.h"
 #include "trainer_template/runtime/base/ignored_signals.h"
+#include "trainer_template/runtime/base/value_or_throw.h"
 #include "trainer_template/runtime/process_group/failure_report.h"
 #include "trainer_template/runtime/process_group/form_group.h"
 #include "trainer_template/runtime/process_group/heartbeat.h"
 #include "trainer_template/runtime/rendezvous/abort_watchdog.h"
 #include "trainer_template/runtime/rendezvous/join_store.h"
+#include "trainer_template/runtime/rendezvous/quiet_c10d.h"
 #include "trainer_template/runtime/rendezvous/rank_locations.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
 
@@ -34,13 +45,18 @@ namespace {
 using std::chrono::milliseconds;
 
 // As torch.distributed: constants.py and its default for NCCL.
-constexpr milliseconds kNcclTimeout = std::chrono::minutes(10), kOtherTimeout = std::chrono::minutes(30);
+constexpr milliseconds kNcclTimeout = std::chrono::minutes(10),
+                       kOtherTimeout = std::chrono::minutes(30);
 // Of the abort watchdog: message_for() and the end of the group take about two seconds.
 constexpr milliseconds kAbortTimeout{5000};
-// How much longer than for a heartbeat a rank waits for an answer of the store, which serves all ranks at once.
+// Of message_for() after an abort that took most of that time.
+constexpr milliseconds kToReport{2500};
+// How much longer than for a heartbeat a rank waits for an answer of the store, which serves all
+// ranks at once.
 constexpr milliseconds kBusyStore{4000};
-// Until the reporter of a loss has printed: a launcher that ends all ranks when one has failed would end it too.
-constexpr milliseconds kUntilReported{1000};
+// Until the reporter of a loss has printed, which waits a second for the others: a launcher that
+// ends all ranks when one has failed would end it too.
+constexpr milliseconds kUntilReported{1500};
 
 bool has(const std::vector<DeviceBackend>& backends, std::string_view name) {
   return std::ranges::count(backends, name, &DeviceBackend::backend) > 0;
@@ -49,10 +65,11 @@ bool has(const std::vector<DeviceBackend>& backends, std::string_view name) {
 c10::Device device_for(const GroupOptions& options, const Layout& layout) {
   const std::optional<c10::Device>& requested = options.device_id;
   if (!requested || requested->is_cpu()) return c10::Device(c10::kCPU);
-  if (!requested->is_cuda()) throw TrainError("device_id " + requested->str() + ": expected cpu, cuda or cuda:INDEX");
+  if (!requested->is_cuda())
+    throw TrainError(formatted("device_id {}: expected cpu, cuda or cuda:INDEX", requested->str()));
   const CudaDevices devices = cuda_devices();
-  const int index =
-      value_or_throw(requested->has_index() ? gpu_at(requested->index(), devices) : gpu_of(layout, devices));
+  const int index = value_or_throw(requested->has_index() ? gpu_at(requested->index(), devices)
+                                                          : gpu_of(layout, devices));
   if (options.check_gpu) value_or_throw(options.check_gpu(devices.gpus[index]));
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
@@ -62,7 +79,8 @@ void check_nccl(const GroupOptions& options) {
   if (!has(value_or_throw(parse_backends(options.backend, "cpu")), "nccl")) return;
   const CudaDevices devices = cuda_devices();
   if (!devices.gpus.empty()) return;
-  throw TrainError("backend 'nccl' needs a GPU, but " + text_of(devices) + "; use gloo on the CPU");
+  throw TrainError(
+      formatted("backend 'nccl' needs a GPU, but {}; use gloo on the CPU", text_of(devices)));
 }
 
 std::vector<DeviceBackend> backends_for(const GroupOptions& options, c10::Device device) {
@@ -71,28 +89,56 @@ std::vector<DeviceBackend> backends_for(const GroupOptions& options, c10::Device
   return backends_of(value_or_throw(parse_backends(options.backend, type)));
 }
 
+// NCCL takes two ranks for ranks of one host by NCCL_HOSTID, or by the host's name and its boot
+// (getHostHash in NCCL's misc/utils.cc): several hosts may have one name.
+NcclGpu nccl_gpu(c10::Device device) {
+  if (!device.is_cuda()) return {};
+  const auto exclusive_gpu = find_backend("nccl").exclusive_gpu;
+  if (!exclusive_gpu) return {};
+  const std::string gpu =
+      exclusive_gpu(cuda_devices().gpus.at(static_cast<std::size_t>(device.index())));
+  if (gpu.empty()) return {};
+  if (const char* host_id = std::getenv("NCCL_HOSTID")) return {gpu + " on " + host_id, ""};
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  return {gpu + " on " + host_name(), boot_id};
+}
+
+// libtorch's monitor of NCCL looks for this key at the root of the store (kStoreDumpKey in
+// ProcessGroupNCCL.hpp), where an earlier attempt may have left it if an agent serves the store: it
+// would write its flight recorder, and end the process eight minutes later.
+void forget_dump_request(c10d::Store& store) {
+  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(&store);
+  c10d::Store& root = prefixed ? *prefixed->getUnderlyingNonPrefixStore() : store;
+  if (root.check({"exception_dump"})) root.deleteKey("exception_dump");
+}
+
 bool is_gloo_alone(const GroupOptions& options) {
   const bool on_gpu = options.device_id && !options.device_id->is_cpu();
   const auto backends = parse_backends(options.backend, on_gpu ? "cuda" : "cpu");
-  return backends && std::ranges::all_of(*backends, [](const auto& one) { return one.backend == "gloo"; });
+  return backends &&
+         std::ranges::all_of(*backends, [](const auto& one) { return one.backend == "gloo"; });
 }
 
-// For ncclCommSplit: the same on all ranks of a subgroup, and different for two subgroups but for hash collisions.
+// For ncclCommSplit: the same on all ranks of a subgroup, and different for two subgroups but for
+// hash collisions.
 int color_of(const std::vector<int>& ranks) {
   std::uint32_t hash = 2166136261U;  // FNV-1a
   for (int rank : ranks) hash = (hash ^ static_cast<std::uint32_t>(rank)) * 16777619U;
   return static_cast<int>(hash & 0x7fffffffU);
 }
 
-// On rank 0: a killed rank's connections close one after the other, gloo's perhaps before the heartbeat's. Not found
-// within the time, the ranks wait longer for each other.
+// On rank 0: a killed rank's connections close one after the other, gloo's perhaps before the
+// heartbeat's. Not found within the time, the ranks wait longer for each other.
 void wait_for_lost_ranks(const Heartbeat& heartbeat) {
   constexpr milliseconds kTogether{100}, kPause{1};
   const auto deadline = std::chrono::steady_clock::now() + kTogether;
   const auto is_known = [&] {
-    return !heartbeat.closed().empty() || !heartbeat.aborted_ranks().empty() || !heartbeat.lost().empty();
+    return !heartbeat.closed().empty() || !heartbeat.aborted_ranks().empty() ||
+           !heartbeat.lost().empty();
   };
-  while (!is_known() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kPause);
+  while (!is_known() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(kPause);
 }
 
 }  // namespace
@@ -104,6 +150,7 @@ struct ProcessGroup::State {
   std::vector<DeviceBackend> backends;
   BackendRequest request;  // the fields that are the same for all groups
   int groups = 0;          // number of groups made: the name of the next one
+  int rank = 0, world_size = 1;
   milliseconds heartbeat_timeout{};
   const Launch* launch = nullptr;      // until the group is formed
   std::string location;                // of the store, for messages
@@ -114,14 +161,24 @@ struct ProcessGroup::State {
   std::mutex message_mutex;
   const std::exception* error = nullptr;  // of message_for(), once that is called
   bool is_reported = false;               // a thread makes the message of this rank
-  std::optional<std::string> message;     // as soon as it is made
-  // Null where it is off. Its thread starts the watchdog and aborts the connections, so end() and leave() stop it.
-  std::unique_ptr<Heartbeat> heartbeat;           // set under message_mutex, because the watchdog's thread reads it
-  std::unique_ptr<AbortWatchdog> abort_watchdog;  // null without a heartbeat; the last member: it uses all others
+  bool has_message = false;               // and has made it: nothing where another rank reports
+  bool is_printed = false;                // by report_and_exit()
+  std::optional<std::string> message;
+  std::condition_variable message_made;
+  std::atomic<bool> fails_by_itself{false};  // see BrokenGroup
+  std::atomic<c10d::ErrorType> backend_error{
+      c10d::ErrorType::SUCCESS};  // that made this rank abort the group
+  // Null where it is off. Its thread starts the two below, so end() and leave() stop it.
+  // Set under message_mutex, because the watchdog's thread reads it.
+  std::unique_ptr<Heartbeat> heartbeat;
+  std::unique_ptr<AbortWatchdog> abort_watchdog;  // null with one rank
+  std::atomic<bool> is_aborting{false}, is_announced{false};
+  std::jthread abort_thread;
+  std::jthread error_thread;  // the last member: it uses all others
 
-  BackendRequest next(int rank, int size) {
+  BackendRequest next(int own_rank, int size) {
     BackendRequest own = request;
-    own.rank = rank;
+    own.rank = own_rank;
     own.size = size;
     own.store = group_stores;
     own.group_name = std::to_string(groups++);
@@ -129,12 +186,18 @@ struct ProcessGroup::State {
   }
 
   // Any thread.
-  BrokenGroup broken_group(int rank, int world_size) const {
-    BrokenGroup broken{.store = *store,
+  BrokenGroup broken_group() const { return broken_group(*store); }
+  BrokenGroup broken_group(c10d::Store& own) const {
+    BrokenGroup broken{.store = own,
                        .rank = rank,
                        .world_size = world_size,
                        .join_result = join_result,
                        .waited = connections->waited(),
+                       .collectives = connections->count(),
+                       .in_subgroup = !connections->is_latest_of_all(),
+                       .fails_by_itself = fails_by_itself,
+                       .backend_error = backend_error,
+                       .interfaces = connections->interfaces(),
                        .heartbeat_timeout = heartbeat_timeout};
     if (!heartbeat) return broken;
     broken.lost = heartbeat->lost();
@@ -142,6 +205,88 @@ struct ProcessGroup::State {
     broken.aborted_ranks = heartbeat->aborted_ranks();
     broken.closed = heartbeat->closed();
     return broken;
+  }
+
+  // Before an abort; that of gloo alone takes no time.
+  void announce_failure(const std::exception* cause) {
+    if (abort_watchdog && !is_gloo_alone && !is_announced.exchange(true))
+      train::announce_failure(broken_group(), cause);
+  }
+
+  // Any thread, in a process that can do no more. `cause` is that of this rank where message_for()
+  // has none.
+  [[noreturn]] void report_and_exit(const std::exception& cause) {
+    auto own = own_store(broken_group());
+    if (!own) own = store;
+    std::unique_lock lock(message_mutex);
+    if (std::exchange(is_reported, true)) {
+      message_made.wait_for(lock, kToReport, [this] { return has_message; });
+    } else {
+      if (is_formed && heartbeat) heartbeat->announce_abort();
+      message = failure_message(broken_group(*own), error ? *error : cause);
+      has_message = true;
+    }
+    if (message && !std::exchange(is_printed, true)) print_error(rank, *message);
+    lock.unlock();
+    if (!message) std::this_thread::sleep_for(kUntilReported);
+    wait_for_reports(broken_group(*own));
+    _exit(static_cast<int>(ExitCode::kFailed));
+  }
+
+  // Of an exception that nothing has caught. It is this rank's own unless something is known of
+  // another, or it may be: collectives throw DistBackendError, stores of the program's another.
+  [[noreturn]] void report_uncaught(const std::exception& uncaught) {
+    if (abort_watchdog) abort_watchdog->start();  // first, because the backends may not answer
+    if (heartbeat) wait_for_lost_ranks(*heartbeat);
+    const BrokenGroup broken = broken_group();
+    const bool is_of_others = !broken.lost.empty() || !broken.closed.empty() ||
+                              !broken.aborted_ranks.empty() ||
+                              dynamic_cast<const c10::DistBackendError*>(&uncaught) != nullptr ||
+                              connections->error() != c10d::ErrorType::SUCCESS;
+    {
+      const std::scoped_lock lock(message_mutex);
+      if (!error && !is_of_others) fails_by_itself = true;
+    }
+    report_and_exit(uncaught);
+  }
+
+  // Of groups that an exception left which the program has handled since.
+  void end_kept() {
+    while (connections->has_kept()) {
+      AbortWatchdog watchdog(kAbortTimeout, [this] {
+        report_and_exit(
+            std::runtime_error("the connections of a group that an exception left do not close"));
+      });
+      watchdog.start();
+      connections->end_kept();
+    }
+  }
+
+  // On the heartbeat's thread, which goes on, because the other ranks would take one without
+  // heartbeats for stopped; or on that of the errors.
+  void start_abort() {
+    if (is_aborting.exchange(true)) return;
+    abort_watchdog->start();  // first, because NCCL's abort may hang
+    abort_thread = std::jthread([this] {
+      announce_failure(nullptr);
+      connections->abort();
+    });
+  }
+
+  // Aborts on an error of the backends, which are asked for it all the time: this rank may wait for
+  // the GPU, where nothing but an abort wakes it. Not on the heartbeat's thread, for the answer may
+  // take long: with TORCH_DISTRIBUTED_DEBUG=DETAIL NCCL's watchdog first compares the ranks through
+  // the store.
+  void abort_on_backend_error(const std::stop_token& stop, milliseconds period) {
+    std::mutex mutex;
+    std::condition_variable_any never;
+    std::unique_lock lock(mutex);
+    while (!never.wait_for(lock, stop, period, [&] { return stop.stop_requested(); })) {
+      const c10d::ErrorType found = connections->error();
+      if (found == c10d::ErrorType::SUCCESS || !is_formed) continue;
+      backend_error = found;
+      return start_abort();
+    }
   }
 
   // Over a connection of its own: on that of the store another thread may wait.
@@ -156,22 +301,57 @@ struct ProcessGroup::State {
     }
   }
 
-  // The message of this rank about ranks that were lost before the group was formed; nothing where another rank reports
-  // it.
+  // Around NCCL's forming of a communicator: behind a firewall it tries for more than an hour to
+  // reach a rank, and nothing wakes the thread that waits for it.
+  ConnectLimit connect_limit(const std::string& backend) {
+    return {request.connect_timeout, [this, backend](const std::set<std::string>& interfaces) {
+              end_unconnected(backend, interfaces);
+            }};
+  }
+  void end_unconnected(const std::string& backend, const std::set<std::string>& interfaces) {
+    {
+      const std::scoped_lock lock(message_mutex);
+      if (std::exchange(is_reported, true)) return;
+    }
+    if (heartbeat) heartbeat->announce_abort();
+    try {
+      auto own = own_store(broken_group());
+      if (!own) own = store;
+      BrokenGroup broken = broken_group(*own);
+      broken.interfaces.insert(interfaces.begin(), interfaces.end());
+      const TrainError late(formatted(
+          "the backend {} did not connect the ranks within {}: a firewall, an interface that other "
+          "nodes do not reach (NCCL_SOCKET_IFNAME), or a rank that did not come",
+          backend, seconds(request.connect_timeout)));
+      // The same text on all ranks: one of them gets it back.
+      const auto text = failure_message(broken, late);
+      if (text) print_error(rank, *text + interfaces_note(broken));
+      if (!text) std::this_thread::sleep_for(kUntilReported);
+      wait_for_reports(broken);
+    } catch (const std::exception&) {
+      // The store is lost with rank 0, which reports by itself.
+    }
+  }
+
+  // The message of this rank about ranks that were lost before the group was formed; nothing where
+  // another rank reports it.
   std::optional<std::string> early_loss_message(const std::vector<int>& lost, bool hung_up) const {
-    int reporter = 0;  // the lowest rank that is left
-    while (std::ranges::count(lost, reporter) > 0) ++reporter;
-    if (launch->env.layout.rank != reporter) return std::nullopt;
+    if (launch->env.layout.rank != lowest_left(lost)) return std::nullopt;
     const auto aborted = heartbeat->aborted_ranks();  // they report their own errors
-    const auto has_aborted = [&](int rank) { return std::ranges::count(aborted, rank) > 0; };
+    const auto has_aborted = [&](int lost_rank) {
+      return std::ranges::count(aborted, lost_rank) > 0;
+    };
     if (hung_up && std::ranges::all_of(lost, has_aborted)) return std::nullopt;
-    const std::string who = is_joining ? with_nodes(lost, *launch, {}) : hosts_without_waiting(lost);
+    const std::string who =
+        is_joining ? with_nodes(lost, *launch, {}) : hosts_without_waiting(lost);
     return hung_up ? lost_connection_error(who) : no_heartbeat_error(who, heartbeat_timeout);
   }
 
-  // On the heartbeat's thread, when ranks are lost: nothing can wake the thread that waits for them in the store, where
-  // the backends' addresses come from too.
+  // On the heartbeat's thread, when ranks are lost: nothing can wake the thread that waits for them
+  // in the store, where the backends' addresses come from too.
   void end_unless_formed() {
+    if (is_formed)
+      return;  // without the mutex, which the abort watchdog's thread holds while it ends this one
     const std::scoped_lock lock(message_mutex);
     if (is_formed || std::exchange(is_reported, true)) return;  // or this rank ends by itself
     const auto own_message = early_loss_message(heartbeat->lost(), heartbeat->hung_up());
@@ -181,30 +361,37 @@ struct ProcessGroup::State {
     _exit(static_cast<int>(ExitCode::kFailed));
   }
 
-  // Before this rank ends by `cause`, so that the others do not take it for lost. Returns the message that it prints:
-  // `own`, or one about the loss of rank 0, with which the store is lost.
-  std::optional<std::string> leave_while_joining(const std::exception& cause, std::optional<std::string> own) {
+  // Before this rank ends by `cause`, so that the others do not take it for lost. Returns the
+  // message that it prints: `own`, or one about the loss of rank 0, with which the store is lost.
+  std::optional<std::string> leave_while_joining(const std::exception& cause,
+                                                 std::optional<std::string> own) {
     if (is_lost_connection(cause)) wait_for_lost_ranks(*heartbeat);
     {
-      const std::scoped_lock lock(message_mutex);  // where the heartbeat has found a loss, it ends the process
+      // Where the heartbeat has found a loss, it ends the process.
+      const std::scoped_lock lock(message_mutex);
       is_reported = true;
     }
     heartbeat->leave();
     if (!is_lost_connection(cause)) return own;
-    if (const auto lost = heartbeat->lost(); !lost.empty()) return early_loss_message(lost, heartbeat->hung_up());
+    if (const auto lost = heartbeat->lost(); !lost.empty())
+      return early_loss_message(lost, heartbeat->hung_up());
     const auto closed = heartbeat->closed();
     return closed.empty() ? own : early_loss_message(closed, true);
   }
 };
 
-ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options) : ProcessGroup(std::move(launch), options, {}) {}
+ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options)
+    : ProcessGroup(std::move(launch), options, {}) {}
 
-ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store)
+ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options,
+                           const c10::intrusive_ptr<c10d::Store>& store)
     : RankGroup(launch.env.layout.rank, launch.env.layout.world_size),
       layout_(launch.env.layout),
-      launcher_(launch.launcher),
+      started_(how_started(launch)),
       state_(std::make_unique<State>()) {
   state_->launch = &launch;
+  state_->rank = rank();
+  state_->world_size = world_size();
   state_->location = store_location(launch.env.master, options.init_method);
   try {
     join(launch, options, store);
@@ -213,10 +400,12 @@ ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options, const c10
   }
 }
 
-// Once all have joined, the other ranks wait in the backend, or will: message_for() selects the rank that reports.
+// Once all have joined, the other ranks wait in the backend, or will: message_for() selects the
+// rank that reports.
 void ProcessGroup::give_up(const std::exception& error) {
   const bool others_are_lost = state_->heartbeat && !state_->heartbeat->lost().empty();
-  const TrainError not_formed("cannot form the process group at " + state_->location + ": " + one_line(error));
+  const TrainError not_formed(
+      formatted("cannot form the process group at {}: {}", state_->location, one_line(error)));
   const std::exception& shown = is_lost_connection(error) && !others_are_lost ? not_formed : error;
   std::optional<std::string> message;
   if (state_->heartbeat && !state_->is_joining) {
@@ -241,11 +430,12 @@ ProcessGroup::~ProcessGroup() {
   end();
 }
 
-void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& given) {
+void ProcessGroup::join(Launch& launch, const GroupOptions& options,
+                        const c10::intrusive_ptr<c10d::Store>& given) {
   // gloo and the store write to connections whose other end may just have died.
   if (world_size() > 1) ignore_unless_handled(SIGPIPE);
-  // A limit on file sizes also limits the memory that ranks share. With the signal ignored exceeding it is an error,
-  // and gloo's connections are used instead.
+  // A limit on file sizes also limits the memory that ranks share. With the signal ignored
+  // exceeding it is an error, and gloo's connections are used instead.
   if (world_size() > 1) ignore_unless_handled(SIGXFSZ);
   state_->is_gloo_alone = is_gloo_alone(options);
   JoinRequest request{.method = options.init_method,
@@ -253,11 +443,15 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
                       .group_name = options.group_name,
                       .timeout = options.time_to_join(),
                       .backend = {},
+                      .nccl_gpu = {},
                       .local_error = {}};
-  if (options.heartbeat_timeout.count() > 0) request.answer_timeout = options.heartbeat_timeout + kBusyStore;
+  if (options.heartbeat_timeout.count() > 0)
+    request.answer_timeout = options.heartbeat_timeout + kBusyStore;
   const auto report = [&] { report_no_answer(launch.env, options.init_method); };
   std::optional<AbortWatchdog> join_watchdog(std::in_place, longest_join(request.timeout), report);
   if (world_size() > 1) join_watchdog->start();
+  // A rank that fails takes the store along: c10d's client warns of it with a stack trace.
+  const QuietC10d quiet(QuietC10d::kError);
   const JoinedStore joined = join_store(launch, request);
   state_->store = joined.store;
   state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
@@ -265,7 +459,8 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
     AbortWatchdog stopped(request.answer_timeout, report);  // while the heartbeat does not show it
     if (joined.served_by_rank_0 && !is_first()) stopped.start();
     claim_rank(*joined.store, launch, request);
-    // First, so that a rank that is stopped while it looks for its device, or waits for others, is noticed.
+    // First, so that a rank that is stopped while it looks for its device, or waits for others, is
+    // noticed.
     if (world_size() > 1) start_heartbeat(joined.own_address, options.heartbeat_timeout);
   }
   try {
@@ -273,7 +468,12 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
     device_ = device_for(options, layout_);
     if (device_.is_cuda()) use_cuda(device_);
     state_->backends = backends_for(options, device_);
+    const auto& store = joined.served_by_rank_0;
+    const bool several_nodes = layout_.node_count > 1 || (store && !is_own_address(store->host));
+    if (has(state_->backends, "gloo"))
+      check_gloo_interfaces(options.pg_options.gloo, several_nodes);
     backend_ = text_of(state_->backends);
+    if (has(state_->backends, "nccl")) request.nccl_gpu = nccl_gpu(device_);
   } catch (const std::exception& error) {
     request.local_error = one_line(error);  // it may concern this rank alone
   }
@@ -281,51 +481,56 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   const milliseconds by_backend = has(state_->backends, "nccl") ? kNcclTimeout : kOtherTimeout;
   const milliseconds timeout = options.timeout.count() > 0 ? options.timeout : by_backend;
   request.timeout = std::min(request.timeout, timeout);
+  if (is_first() && !joined.served_by_rank_0) forget_dump_request(*joined.store);
   state_->join_result = join_ranks(*joined.store, launch, request);
   state_->join_result.served_by_rank_0 = joined.served_by_rank_0;
   join_watchdog.reset();
   state_->request = {.timeout = timeout,
                      .connect_timeout = request.timeout,
                      .address = joined.own_address,
-                     .options = options.pg_options};
+                     .options = options.pg_options,
+                     .is_watched = state_->heartbeat != nullptr};
   if (!device_.is_cpu()) state_->request.device = device_;
   auto& shared_memory = state_->request.options.gloo.shared_memory;
   if (!shared_memory) shared_memory = options.backend.empty() && device_.is_cpu();
   state_->is_joining = false;
   failpoint("connect");
-  take(form_group(state_->backends, state_->next(rank(), world_size()), state_->connections, nullptr));
+  FormedGroup formed = form_group(state_->backends, state_->next(rank(), world_size()),
+                                  state_->connections, nullptr);
+  connect_eagerly(formed, state_->connect_limit(backend_));
+  take(std::move(formed));
   {
     const std::scoped_lock lock(state_->message_mutex);
     state_->is_formed = true;
     state_->launch = nullptr;
   }
-  if (device_.is_cpu() && shares_memory(*c10d()->getBackend(c10::kCPU))) backend_ += " over shared memory";
+  const bool serves_cpu = std::ranges::count(state_->backends, "cpu", &DeviceBackend::device) > 0;
+  if (device_.is_cpu() && serves_cpu && shares_memory(*c10d()->getBackend(c10::kCPU)))
+    backend_ += " over shared memory";
   // NCCL uses the store again when it first sees a device.
   state_->store->setTimeout(timeout);
 }
 
-// Rank 0's timeout holds for all ranks. With its own, a rank would take ranks of a longer one for lost, or send
-// heartbeats where rank 0 does not listen.
-void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_timeout) {
+// Rank 0's timeout holds for all ranks. With its own, a rank would take ranks of a longer one for
+// lost, or send heartbeats where rank 0 does not listen.
+void ProcessGroup::start_heartbeat(const std::string& own_address,
+                                   std::chrono::milliseconds own_timeout) {
   constexpr const char *kTimeout = "heartbeat_timeout", *kServer = "heartbeat";
   failpoint("heartbeat");
   c10d::Store& store = *state_->store;
   if (is_first()) put(store, kTimeout, std::to_string(own_timeout.count()));
-  const milliseconds heartbeat_timeout{std::stoll(get(store, kTimeout))};
+  const std::string given = get(store, kTimeout);
+  const auto timeout = parse_integer(given, 0, INT32_MAX);
+  if (!timeout) throw changed_key(kTimeout, given, "a number of milliseconds");
+  const milliseconds heartbeat_timeout{*timeout};
+  state_->abort_watchdog = std::make_unique<AbortWatchdog>(kAbortTimeout, [state = state_.get()] {
+    const std::runtime_error lost("the connections between the ranks were lost");
+    state->report_and_exit(lost);
+  });
   if (heartbeat_timeout.count() == 0) return;
-  state_->abort_watchdog =
-      std::make_unique<AbortWatchdog>(kAbortTimeout, [state = state_.get(), rank = rank(), size = world_size()] {
-        const std::scoped_lock lock(state->message_mutex);
-        if (!std::exchange(state->is_reported, true)) {
-          const std::runtime_error lost("the connections between the ranks were lost");
-          state->message = failure_message(state->broken_group(rank, size), state->error ? *state->error : lost);
-        }
-        if (state->message) print_error(rank, *state->message);
-      });
   HeartbeatOptions heart{.timeout = heartbeat_timeout, .on_loss = [state = state_.get()] {
                            state->end_unless_formed();
-                           state->abort_watchdog->start();  // first, because NCCL's abort may hang
-                           state->connections->abort();
+                           state->start_abort();
                          }};
   if (state_->is_gloo_alone) {
     heart.waiting = [state = state_.get(), heartbeat_timeout] {
@@ -337,16 +542,27 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
   if (is_first()) {
     heart.token = random_token();
   } else {
-    std::istringstream words(get(store, kServer));
-    words >> heart.token >> server.host >> server.port;
+    const std::string text = get(store, kServer);
+    std::istringstream words(text);
+    std::string port;
+    words >> heart.token >> server.host >> port;
+    const auto number = parse_integer(port, 1, UINT16_MAX);
+    if (!number || !is_numeric(server.host))
+      throw changed_key(kServer, text, "a token, an address and a port");
+    server.port = static_cast<int>(*number);
   }
   {
     const std::scoped_lock lock(state_->message_mutex);  // its thread reads state_->heartbeat
-    auto started =
-        is_first() ? Heartbeat::serve(own_address, world_size(), heart) : Heartbeat::join(server, rank(), heart);
-    if (!started) throw TrainError("cannot start the heartbeat between the ranks: " + started.error().message);
+    auto started = is_first() ? Heartbeat::serve(own_address, world_size(), heart)
+                              : Heartbeat::join(server, rank(), heart);
+    if (!started)
+      throw TrainError("cannot start the heartbeat between the ranks: " + started.error().message);
     state_->heartbeat = std::move(*started);
   }
+  const milliseconds period = std::max(heartbeat_timeout / 8, milliseconds(1));
+  state_->error_thread = std::jthread([state = state_.get(), period](const std::stop_token& stop) {
+    state->abort_on_backend_error(stop, period);
+  });
   if (!is_first()) return;
   const Endpoint& own = state_->heartbeat->endpoint();
   put(store, kServer, heart.token + " " + own.host + " " + std::to_string(own.port));
@@ -357,8 +573,8 @@ std::unique_ptr<Subgroup> ProcessGroup::new_group(std::vector<int> ranks) {
   const bool right = !ranks.empty() && ranks.front() >= 0 && ranks.back() < world_size() &&
                      std::ranges::adjacent_find(ranks) == ranks.end();
   if (!right)
-    throw TrainError("a group of " + (ranks.empty() ? "no ranks" : list_of(ranks)) +
-                     ": expected different ranks from 0 to " + std::to_string(world_size() - 1));
+    throw TrainError(formatted("a group of {}: expected different ranks from 0 to {}",
+                               ranks.empty() ? "no ranks" : list_of(ranks), world_size() - 1));
   return own_subgroup({std::move(ranks)});
 }
 
@@ -379,7 +595,10 @@ std::vector<std::vector<int>> ProcessGroup::nodes() {
 }
 
 // Every rank counts all subgroups, so that all agree on the names of later ones.
-std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(const std::vector<std::vector<int>>& partition) {
+std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(
+    const std::vector<std::vector<int>>& partition) {
+  state_->end_kept();
+  const QuietC10d quiet(QuietC10d::kError);  // as in join()
   std::unique_ptr<Subgroup> own;
   for (const std::vector<int>& ranks : partition) {
     const auto found = std::ranges::find(ranks, rank());
@@ -388,24 +607,30 @@ std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(const std::vector<std::vect
     if (found == ranks.end()) continue;
     request.ranks.assign(ranks.begin(), ranks.end());
     request.split_color = color_of(ranks);
-    own = std::make_unique<Subgroup>(
-        form_group(state_->backends, std::move(request), state_->connections, c10d().get()), ranks, index);
+    FormedGroup formed =
+        form_group(state_->backends, std::move(request), state_->connections, c10d().get());
+    connect_eagerly(formed, state_->connect_limit(backend_));
+    own = std::make_unique<Subgroup>(std::move(formed), ranks, index);
   }
-  if (!own) stay_out_of_group(state_->backends, *c10d());
+  if (!own) stay_out_of_group(state_->backends, *c10d(), state_->connect_limit(backend_));
   return own;
 }
 
 void ProcessGroup::leave() {
   failpoint("exit");
-  leave_group();
+  leave_group(/*is_whole=*/true);
+  state_->end_kept();
+  state_->connections->keep_no_more();
   if (state_->heartbeat) state_->heartbeat->leave();
   state_.reset();
 }
 
 void ProcessGroup::end() {
   if (!state_) return;
+  if (state_->abort_watchdog) state_->abort_watchdog->start();
   state_->connections->abort();
   if (state_->heartbeat) state_->heartbeat->stop();
+  state_->connections->keep_no_more();
   release();
   state_.reset();
 }
@@ -416,25 +641,38 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
     const std::scoped_lock lock(state_->message_mutex);
     state_->error = &error;
   }
-  if (state_->abort_watchdog) state_->abort_watchdog->start();  // first, because NCCL's abort may hang
-  const milliseconds waited = state_->connections->waited();
+  if (state_->abort_watchdog)
+    state_->abort_watchdog->start();  // first, because NCCL's abort may hang
+  if (const auto found = state_->connections->error(); found != c10d::ErrorType::SUCCESS)
+    state_->backend_error = found;
+  state_->fails_by_itself = !state_->is_aborting && fails_by_itself(state_->broken_group(), error);
+  state_->announce_failure(&error);
   state_->connections->abort();
   {
     const std::scoped_lock lock(state_->message_mutex);
     // The abort watchdog has reported, and ends the process.
     if (std::exchange(state_->is_reported, true)) return std::nullopt;
   }
-  if (state_->heartbeat && is_first() && is_lost_connection(error)) wait_for_lost_ranks(*state_->heartbeat);
+  if (state_->heartbeat && is_first() && is_lost_connection(error))
+    wait_for_lost_ranks(*state_->heartbeat);
   if (state_->heartbeat) state_->heartbeat->announce_abort();
-  BrokenGroup broken = state_->broken_group(rank(), world_size());
-  broken.waited = waited;
+  const BrokenGroup broken = state_->broken_group();
   const auto message = failure_message(broken, error);
   {
     const std::scoped_lock lock(state_->message_mutex);
     state_->message = message;
+    state_->has_message = true;
   }
+  state_->message_made.notify_all();
+  wait_for_reports(broken);
   end();
   return message;
+}
+
+void ProcessGroup::report_and_exit(const std::exception& error) {
+  if (state_) state_->report_uncaught(error);
+  print_error(rank(), one_line(error));
+  _exit(static_cast<int>(ExitCode::kFailed));
 }
 
 std::chrono::milliseconds GroupOptions::time_to_join() const {
@@ -444,10 +682,15 @@ std::chrono::milliseconds GroupOptions::time_to_join() const {
   return timeout.count() > 0 ? std::min(chosen, timeout) : chosen;
 }
 
+ProcessGroup init_process_group(const EnvMap& environment) {
+  return init_process_group(environment, GroupOptions());
+}
+
 ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options) {
   LaunchSettings settings;
   settings.timeout = options.time_to_join();
-  return ProcessGroup(value_or_throw(resolve_launch(options.init_method, options.ranks, environment, settings)),
+  return ProcessGroup(value_or_throw(resolve_launch(options.init_method, options.ranks,
+                                                    LaunchOrigin(environment), settings)),
                       options);
 }
 
@@ -457,10 +700,17 @@ ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& o
     throw TrainError("both a store and an init method are given: leave out one of them");
   GroupOptions with_store = options;
   with_store.init_method.kind = InitMethod::Kind::kStore;
-  return ProcessGroup(value_or_throw(resolve_launch(with_store.init_method, options.ranks, environment)), with_store,
-                      store);
+  return ProcessGroup(value_or_throw(resolve_launch(with_store.init_method, options.ranks,
+                                                    LaunchOrigin(environment))),
+                      with_store, store);
 }
 
-std::string flight_record() { return c10d::dump_fr_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false); }
+std::string flight_record() {
+  std::string record = c10d::dump_fr_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false);
+  // A record is an object that is never empty: it has a version.
+  for (const auto& [name, own] : own_flight_records())
+    record.insert(record.rfind('}'), ",\"" + name + "\":" + own);
+  return record;
+}
 
 }  // namespace torchbridge::train

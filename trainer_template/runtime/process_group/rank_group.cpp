@@ -1,5 +1,3 @@
-#include "trainer_template/runtime/process_group/rank_group.h"
-
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -7,6 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <c10/util/ScopeExit.h>
+#include <torchbridge/process_group.h>
 
 #include "trainer_template/runtime/process_group/form_group.h"
 
@@ -14,6 +14,8 @@ namespace torchbridge::train {
 namespace {
 
 constexpr std::chrono::milliseconds kLeaveTimeout{10'000};
+// The host waits a little longer, so that the backend's own error comes first.
+constexpr std::chrono::milliseconds kLeaveWait = kLeaveTimeout + std::chrono::seconds(1);
 
 at::Tensor bytes_of(const std::string& text, std::int64_t size) {
   at::Tensor bytes = at::full({size}, 0, at::kByte);
@@ -23,7 +25,8 @@ at::Tensor bytes_of(const std::string& text, std::int64_t size) {
 
 std::string text_in(const at::Tensor& bytes) {
   const at::Tensor here = bytes.cpu();
-  return {reinterpret_cast<const char*>(here.const_data_ptr<std::uint8_t>()), static_cast<std::size_t>(here.numel())};
+  return {reinterpret_cast<const char*>(here.const_data_ptr<std::uint8_t>()),
+          static_cast<std::size_t>(here.numel())};
 }
 
 }  // namespace
@@ -31,11 +34,15 @@ std::string text_in(const at::Tensor& bytes) {
 RankGroup::RankGroup(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
 RankGroup::~RankGroup() = default;
 
-void RankGroup::take(FormedGroup formed) { formed_ = std::make_unique<FormedGroup>(std::move(formed)); }
+void RankGroup::take(FormedGroup formed) {
+  formed_ = std::make_unique<FormedGroup>(std::move(formed));
+}
 
 bool RankGroup::is_unwinding() const { return std::uncaught_exceptions() > exceptions_; }
 
 const c10::intrusive_ptr<c10d::ProcessGroup>& RankGroup::c10d() const { return formed_->group; }
+
+void RankGroup::throw_if_aborted() const { formed_->connections()->throw_if_aborted(); }
 
 // For tensors of numbers and texts: on the CPU wherever the group has a backend for it.
 at::TensorOptions RankGroup::small() const {
@@ -50,14 +57,18 @@ void RankGroup::barrier() {
   c10d::BarrierOptions options;
   options.device = small().device();
   c10d()->barrier(options)->wait();
+  throw_if_aborted();
 }
 
 void RankGroup::sum(const at::Tensor& tensor) {
+  if (world_size() == 1) return;
   // Where NCCL is the only backend, a tensor on the CPU is copied to the GPU and back.
   const bool is_copied = tensor.is_cpu() && !small().device().is_cpu();
   std::vector<at::Tensor> tensors = {is_copied ? tensor.to(small().device()) : tensor};
   c10d()->allreduce(tensors)->wait();
-  if (is_copied) tensor.copy_(tensors[0]);
+  if (!is_copied) return;
+  tensor.copy_(tensors[0]);
+  throw_if_aborted();
 }
 
 void RankGroup::broadcast(const at::Tensor& tensor, int root) {
@@ -72,18 +83,24 @@ std::int64_t RankGroup::minimum(std::int64_t value) {
   c10d::AllreduceOptions options;
   options.reduceOp = c10d::ReduceOp::MIN;
   c10d()->allreduce(tensors, options)->wait();
-  return tensors[0].item<std::int64_t>();
+  const auto lowest = tensors[0].item<std::int64_t>();
+  throw_if_aborted();
+  return lowest;
 }
 
 std::string RankGroup::broadcast(const std::string& text, int root) {
-  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), small().dtype(at::kLong));
+  const at::Tensor size =
+      at::full({1}, static_cast<std::int64_t>(text.size()), small().dtype(at::kLong));
   broadcast(size, root);
   const auto length = size.item<std::int64_t>();
+  throw_if_aborted();
   if (length == 0) return {};
-  const at::Tensor bytes =
-      rank() == root ? bytes_of(text, length).to(small().device()) : at::empty({length}, small().dtype(at::kByte));
+  const at::Tensor bytes = rank() == root ? bytes_of(text, length).to(small().device())
+                                          : at::empty({length}, small().dtype(at::kByte));
   broadcast(bytes, root);
-  return text_in(bytes);
+  std::string sent = text_in(bytes);
+  throw_if_aborted();
+  return sent;
 }
 
 std::vector<std::string> RankGroup::all_gather(const std::string& text) {
@@ -101,9 +118,10 @@ std::vector<std::string> RankGroup::all_gather(const std::string& text) {
   for (int i = 0; i < world_size(); ++i) outputs[0].push_back(at::empty_like(inputs[0]));
   c10d()->allgather(outputs, inputs)->wait();
 
-  std::vector<std::string> texts;
-  for (const at::Tensor& output : outputs[0]) {
-    const std::string got = text_in(output);
+  std::vector<std::string> gathered, texts;
+  for (const at::Tensor& output : outputs[0]) gathered.push_back(text_in(output));
+  throw_if_aborted();
+  for (const std::string& got : gathered) {
     std::uint64_t length = 0;
     std::memcpy(&length, got.data(), kLength);
     texts.push_back(got.substr(kLength, length));
@@ -111,20 +129,35 @@ std::vector<std::string> RankGroup::all_gather(const std::string& text) {
   return texts;
 }
 
-void RankGroup::leave_group() {
-  // The backend's own barrier: c10d's keeps a tensor in a static variable, which is destroyed before a group that is
-  // static itself.
+void RankGroup::leave_group(bool is_whole) {
+  // The backend's own barrier: c10d's keeps a tensor in a static variable, which is destroyed
+  // before a group that is static itself.
   if (world_size_ > 1) {
     c10d::BarrierOptions options;
     options.timeout = kLeaveTimeout;
     options.device = small().device();
-    c10d()->getBackend(options.device->type())->barrier(options)->wait();
+    // Without a time of its own NCCL's wait would be for the GPU, which nothing ends where no
+    // heartbeat is.
+    const auto connections = formed_->connections();
+    connections->begin_collective(is_whole);  // so that a late rank is known for it
+    const auto end = c10::make_scope_exit([&] { connections->end_collective(); });
+    c10d()->getBackend(options.device->type())->barrier(options)->wait(kLeaveWait);
+    throw_if_aborted();
   }
   c10d()->shutdown();
   release();
 }
 
 void RankGroup::release() { formed_.reset(); }
+
+// NCCL's destructor would abort its communicator, which may hang or throw, before the other ranks
+// know why: the whole group does it when it ends, or when it forms the next one.
+void RankGroup::keep_until_end() {
+  if (!formed_) return;
+  const auto connections = formed_->connections();
+  const auto links = formed_->handles();
+  connections->keep(std::move(formed_), links);
+}
 
 Subgroup::Subgroup(FormedGroup formed, std::vector<int> ranks, int rank)
     : RankGroup(rank, static_cast<int>(ranks.size())), ranks_(std::move(ranks)) {
@@ -133,11 +166,11 @@ Subgroup::Subgroup(FormedGroup formed, std::vector<int> ranks, int rank)
 
 Subgroup::~Subgroup() {
   try {
-    if (!is_unwinding()) leave_group();
+    if (!is_unwinding()) leave_group(/*is_whole=*/false);
   } catch (const std::exception&) {
     // The whole group reports which ranks were lost.
   }
-  release();
+  keep_until_end();
 }
 
 }  // namespace torchbridge::train

@@ -1,5 +1,6 @@
-// A c10d::ProcessGroup that records when each collective begins, so that the ranks of a broken group can find out which
-// of them were late, and when it ends, so that a rank notices that it hangs in one.
+// A c10d::ProcessGroup that records when each collective begins, so that the ranks of a broken
+// group can find out which of them were late, and when it ends, so that a rank notices that it
+// hangs in one.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "trainer_template/runtime/backends/c10d_versions.h"
 #include "trainer_template/runtime/process_group/connections.h"
 
 namespace torchbridge::train {
@@ -18,10 +20,16 @@ class TimedGroup : public c10d::ProcessGroup {
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  // `has_futures`: the backends' futures complete when the collective has ended. CUDA's complete when it is enqueued.
-  TimedGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::shared_ptr<Connections> connections,
-             bool has_futures)
-      : c10d::ProcessGroup(store, rank, size), connections_(std::move(connections)), has_futures_(has_futures) {}
+  struct Traits {
+    bool is_whole = false;  // not a subgroup
+    // That complete when the collective has ended; CUDA's complete when it is enqueued.
+    bool has_futures = false;
+  };
+  TimedGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+             std::shared_ptr<Connections> connections, Traits traits)
+      : c10d::ProcessGroup(store, rank, size),
+        connections_(std::move(connections)),
+        traits_(traits) {}
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return timed([&] { return ProcessGroup::allreduce(tensors, options); });
@@ -29,11 +37,14 @@ class TimedGroup : public c10d::ProcessGroup {
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     return timed([&] { return ProcessGroup::broadcast(tensors, options); });
   }
-  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override {
     return timed([&] { return ProcessGroup::allgather(outputs, inputs, options); });
   }
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
-    return timed([&] { return ProcessGroup::_allgather_base(output, input, options); });
+  WorkPtr TORCHBRIDGE_ALL_GATHER_SINGLE(at::Tensor& output, at::Tensor& input,
+                                        const c10d::AllgatherOptions& options) override {
+    return timed(
+        [&] { return ProcessGroup::TORCHBRIDGE_ALL_GATHER_SINGLE(output, input, options); });
   }
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
     return timed([&] { return ProcessGroup::reduce(tensors, options); });
@@ -45,7 +56,7 @@ class TimedGroup : public c10d::ProcessGroup {
  private:
   template <typename Collective>
   WorkPtr timed(const Collective& start) {
-    connections_->begin_collective();
+    connections_->begin_collective(traits_.is_whole);
     WorkPtr work;
     try {
       work = start();
@@ -53,13 +64,14 @@ class TimedGroup : public c10d::ProcessGroup {
       connections_->end_collective();
       throw;
     }
-    if (has_futures_)
-      work->getFuture()->addCallback([connections = connections_](auto&) { connections->end_collective(); });
+    if (traits_.has_futures)
+      work->getFuture()->addCallback(
+          [connections = connections_](auto&) { connections->end_collective(); });
     return work;
   }
 
   std::shared_ptr<Connections> connections_;
-  bool has_futures_;
+  Traits traits_;
 };
 
 }  // namespace torchbridge::train

@@ -9,12 +9,14 @@
 
 namespace torchbridge::train {
 
-// gloo 2.11 may wait for a send on a connection that it has closed itself (its ring, in waitSend), until the
-// collective's timeout: in the thread that trains or, when the group is released, in gloo's own. Nothing can wake it.
+// gloo 2.11 may wait for a send on a connection that it has closed itself (its ring, in waitSend),
+// until the collective's timeout: in the thread that trains or, when the group is released, in
+// gloo's own. Nothing can wake it.
 class AbortWatchdog {
  public:
-  // Unless this is destroyed within `timeout` after start(), calls `report` and ends the process with exit code 1.
-  // `report` runs on a thread of its own, while the thread that trains may do anything.
+  // Unless this is destroyed within `timeout` after start(), calls `report` and ends the process
+  // with exit code 1. `report` runs on a thread of its own, while the thread that trains may do
+  // anything.
   AbortWatchdog(std::chrono::milliseconds timeout, std::function<void()> report);
   ~AbortWatchdog();
   AbortWatchdog(const AbortWatchdog&) = delete;

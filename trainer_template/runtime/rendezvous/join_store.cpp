@@ -1,26 +1,21 @@
 #include "trainer_template/runtime/rendezvous/join_store.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <set>
 #include <string_view>
 #include <thread>
 
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torchbridge/errors.h>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/bootstrap/descriptor_limit.h"
 #include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/net/address.h"
@@ -28,9 +23,9 @@
 #include "bridge/net/random_token.h"
 #include "bridge/net/socket.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/base/failpoint.h"
 #include "trainer_template/runtime/rendezvous/abort_watchdog.h"
+#include "trainer_template/runtime/rendezvous/file_store.h"
 #include "trainer_template/runtime/rendezvous/quiet_c10d.h"
 #include "trainer_template/runtime/rendezvous/reverse_lookups.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
@@ -45,20 +40,24 @@ using std::chrono::milliseconds;
 // Bound to the address of the store alone where that can be: not all interfaces, as TCPStore would.
 Socket bind_store(const Endpoint& named, const std::string& numeric, bool several_nodes) {
   Endpoint address{numeric, named.port};
-  // At a wrong address the other ranks would reach another service, and their message would name that.
+  // At a wrong address the other ranks would reach another service, and their message would name
+  // that.
   if (!is_own_address(numeric)) {
-    throw TrainError("MASTER_ADDR=" + named.host + " is no address of " + host_name() +
-                     ", where rank 0 runs; set it to one that all nodes can reach, or unset it under srun and mpirun");
+    throw TrainError(
+        formatted("MASTER_ADDR={} is no address of {}, where rank 0 runs; set it to one that all "
+                  "nodes can reach, or unset it under srun and mpirun",
+                  named.host, host_name()));
   }
-  // In /etc/hosts a node's own name may be a loopback address; other nodes connect to another address then.
+  // In /etc/hosts a node's own name may be a loopback address; other nodes connect to another
+  // address then.
   const bool needs_all_interfaces = several_nodes && is_loopback(numeric);
   if (needs_all_interfaces) {
     address.host = numeric.find(':') == std::string::npos ? "0.0.0.0" : "::";
   }
   auto socket = listen_on(address);
   if (!socket) {
-    throw TrainError("MASTER_ADDR=" + named.host + " MASTER_PORT=" + std::to_string(named.port) + ": " +
-                     socket.error().message);
+    throw TrainError(formatted("MASTER_ADDR={} MASTER_PORT={}: {}", named.host, named.port,
+                               socket.error().message));
   }
   return *std::move(socket);
 }
@@ -71,10 +70,12 @@ std::string own_client_address(const Socket& listening, const std::string& numer
   return host;
 }
 
-c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& numeric, milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& numeric,
+                                            milliseconds timeout) {
   failpoint("bind");
   Socket& socket = launch.store_socket;
-  if (!socket.open()) socket = bind_store(launch.env.master, numeric, launch.env.layout.node_count > 1);
+  if (!socket.open())
+    socket = bind_store(launch.env.master, numeric, launch.env.layout.node_count > 1);
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(launch.env.master.port);
   options.isServer = true;
@@ -94,12 +95,12 @@ Result<std::string> resolve_host(const std::string& host, milliseconds timeout) 
   pollfd event{resolver.event(), POLLIN, 0};
   poll(&event, 1, static_cast<int>(timeout.count()));
   if (auto found = resolver.find(host)) return *std::move(found);
-  return Error{"no name server answered within " + seconds(timeout)};
+  return Error{formatted("no name server answered within {}", seconds(timeout))};
 }
 
-// The store holds a connection to each rank, and gloo one from each rank to each other: more than the 1,024 descriptors
-// that a login shell allows. Processes of other users may connect too: where gloo 2.11 has no descriptor for one, it
-// ends this process.
+// The store holds a connection to each rank, and gloo one from each rank to each other: more than
+// the 1,024 descriptors that a login shell allows. Processes of other users may connect too: where
+// gloo 2.11 has no descriptor for one, it ends this process.
 void allow_connections() { static const RaisedDescriptorLimit until_the_program_ends; }
 
 // A store that has just answered may be gone: TCPStore then tries twice, for its timeout each time.
@@ -108,8 +109,10 @@ constexpr milliseconds kLeastToConnect{1000};
 
 std::string no_answer_error(const TorchEnv& env, const InitMethod& method) {
   const std::string server = env.use_agent_store ? "the agent, which serves it," : "rank 0";
-  return "the store at " + store_location(env.master, method) + " does not answer: the process of " + server +
-         " is stopped, or its node hangs, or another service has the port; check that process";
+  return formatted(
+      "the store at {} does not answer: the process of {} is stopped, or its node hangs, or "
+      "another service has the port; check that process",
+      store_location(env.master, method), server);
 }
 
 // All ranks that cannot reach the store have the same error: one of them reports it.
@@ -120,57 +123,64 @@ bool is_client_reporter(const TorchEnv& env) {
   return env.layout.rank == 1;
 }
 
-// Waits `left` for the store to answer; the request's timeout is the whole time to join, for messages and for later
-// calls. Starts `stopped` once it has answered.
-c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, const JoinRequest& request,
-                                            milliseconds left, AbortWatchdog& stopped) {
+// Waits `left` for the store to answer; the request's timeout is the whole time to join, for
+// messages and for later calls. Starts `stopped` once it has answered.
+c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric,
+                                            const JoinRequest& request, milliseconds left,
+                                            AbortWatchdog& stopped) {
   const milliseconds timeout = request.timeout;
   const StoreProbe probe = wait_for_store({numeric, env.master.port}, left, request.answer_timeout);
-  const std::string address = "MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
-  const std::string agent = env.use_agent_store ? "TORCHELASTIC_USE_AGENT_STORE=True means that an agent serves "
-                                                  "the store: unset it if torchrun did not start this program"
-                                                : "";
-  if (probe.answer == StoreAnswer::kNoAnswer) {
-    if (!is_client_reporter(env)) throw PeerFailed();
+  const std::string address =
+      formatted("MASTER_ADDR={} MASTER_PORT={}", env.master.host, env.master.port);
+  const std::string agent = env.use_agent_store
+                                ? "TORCHELASTIC_USE_AGENT_STORE=True means that an agent serves "
+                                  "the store: unset it if torchrun did not start this program"
+                                : "";
+  if (probe.answer != StoreAnswer::kReady && !is_client_reporter(env)) throw PeerFailed();
+  if (probe.answer == StoreAnswer::kNoAnswer)
     throw TrainError(no_answer_error(env, request.method));
-  }
   if (probe.answer == StoreAnswer::kForeign) {
-    // Rank 0 could not bind the port and reports that, unless an agent serves the store or the address is a loopback
-    // address, which is another host on each node.
+    // Rank 0 could not bind the port and reports that, unless an agent serves the store or the
+    // address is a loopback address, which is another host on each node.
     const bool is_other_host = is_loopback(numeric) && env.layout.node_rank > 0;
     if (!env.use_agent_store && !is_other_host) throw PeerFailed();
-    if (!is_client_reporter(env)) throw PeerFailed();
-    throw TrainError(
-        "the service at " + address + " is not the store of this job (" + probe.detail + "); " +
-        (agent.empty() ? "set MASTER_ADDR to an address of rank 0's host that all nodes can reach" : agent));
+    throw TrainError(formatted(
+        "the service at {} is not the store of this job ({}); {}", address, probe.detail,
+        agent.empty() ? "set MASTER_ADDR to an address of rank 0's host that all nodes can reach"
+                      : agent));
   }
   if (probe.answer == StoreAnswer::kUnreachable) {
-    if (!is_client_reporter(env)) throw PeerFailed();
-    throw TrainError("no store answers at " + address + " after " + seconds(timeout) + " (" + probe.detail + "); " +
-                     (agent.empty()
-                          ? "check that rank 0 runs with WORLD_SIZE=" + std::to_string(env.layout.world_size) +
-                                " (with 1 it serves no store) and that this node can reach it"
-                          : agent));
+    throw TrainError(formatted(
+        "no store answers at {} after {} ({}); {}", address, seconds(timeout), probe.detail,
+        agent.empty() ? formatted("check that rank 0 runs with WORLD_SIZE={} (with 1 it serves no "
+                                  "store) and that this node can reach it",
+                                  env.layout.world_size)
+                      : agent));
   }
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(env.master.port);
-  options.timeout = std::max(std::min(left, request.answer_timeout) / kTriesToConnect, kLeastToConnect);
+  options.timeout =
+      std::max(std::min(left, request.answer_timeout) / kTriesToConnect, kLeastToConnect);
   stopped.start();
   auto store = c10::make_intrusive<c10d::TCPStore>(numeric, options);
   store->setTimeout(timeout);
   return store;
 }
 
-std::string run_of(const TorchEnv& env) { return env.run_id + "/" + std::to_string(env.restart_count); }
+std::string run_of(const TorchEnv& env) {
+  return env.run_id + "/" + std::to_string(env.restart_count);
+}
 
-// The key at the root of a store that rank 0 serves; its value is a token of the store, then the run and its attempt.
+// The key at the root of a store that rank 0 serves; its value is a token of the store, then the
+// run and its attempt.
 constexpr const char* kRun = "torchbridge run";
 
 std::string identity_of(const TorchEnv& env) { return random_token() + " " + run_of(env); }
 
 enum class StoreOwner {
   kThisGroup,
-  kEarlierGroup,  // a group that this program was in before, or an earlier attempt: rank 0 has not closed its store yet
+  kEarlierGroup,  // a group that this program was in before, or an earlier attempt: rank 0 has not
+                  // closed its store yet
   kOtherRun
 };
 
@@ -182,13 +192,16 @@ StoreOwner owner_of(const TorchEnv& env, const std::string& identity, std::strin
   run = end == std::string::npos ? identity : identity.substr(end + 1);
   if (run == run_of(env)) {
     const std::scoped_lock lock(mutex);
-    return joined.insert(identity + " " + std::to_string(env.layout.rank)).second ? StoreOwner::kThisGroup
-                                                                                  : StoreOwner::kEarlierGroup;
+    return joined.insert(identity + " " + std::to_string(env.layout.rank)).second
+               ? StoreOwner::kThisGroup
+               : StoreOwner::kEarlierGroup;
   }
   const auto slash = run.rfind('/');
-  if (slash == std::string::npos || run.substr(0, slash) != env.run_id) return StoreOwner::kOtherRun;
+  if (slash == std::string::npos || run.substr(0, slash) != env.run_id)
+    return StoreOwner::kOtherRun;
   const auto attempt = parse_integer(std::string_view(run).substr(slash + 1), 0, INT32_MAX);
-  return attempt && *attempt < env.restart_count ? StoreOwner::kEarlierGroup : StoreOwner::kOtherRun;
+  return attempt && *attempt < env.restart_count ? StoreOwner::kEarlierGroup
+                                                 : StoreOwner::kOtherRun;
 }
 
 // Checks the run of the store: a rank of another run would wait here for ranks that never join.
@@ -198,7 +211,7 @@ c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const st
   const milliseconds timeout = request.timeout;
   const auto deadline = Clock::now() + timeout;
   const std::string named =
-      "the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
+      formatted("the store at MASTER_ADDR={} MASTER_PORT={}", env.master.host, env.master.port);
   while (true) {
     const auto left = std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), kAtLeast);
     std::string error;
@@ -207,57 +220,31 @@ c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const st
       // Rank 0 sets the key as soon as it serves the store.
       AbortWatchdog stopped(request.answer_timeout, [&] { report_no_answer(env, request.method); });
       auto store = reach_store(env, numeric, request, left, stopped);
-      store->setTimeout(std::min(left, request.answer_timeout / 2));  // so that a store without the key answers in time
+      // So that a store without the key answers in time.
+      store->setTimeout(std::min(left, request.answer_timeout / 2));
       std::string run;
       const StoreOwner owner = owner_of(env, get(*store, kRun), run);
       store->setTimeout(timeout);
       if (owner == StoreOwner::kThisGroup) return store;
       if (owner == StoreOwner::kOtherRun) {
-        throw TrainError(named + " belongs to run '" + printable(run) + "', but this is run '" +
-                         printable(run_of(env)) + "'; give each run its own MASTER_PORT");
+        throw TrainError(formatted(
+            "{} belongs to run '{}', but this is run '{}'; give each run its own MASTER_PORT",
+            named, printable(run), printable(run_of(env))));
       }
-      error = named + " still belongs to an earlier group after " + seconds(timeout) +
-              "; check that rank 0 has left that group and joins this one";
+      error = formatted(
+          "{} still belongs to an earlier group after {}; check that rank 0 has left that group "
+          "and joins this one",
+          named, seconds(timeout));
     } catch (const c10::DistNetworkError&) {
       if (Clock::now() >= deadline) throw;  // else it was closed just now
     } catch (const c10::DistStoreError&) {
-      error = named + " contains no run id after " + seconds(timeout) + "; check that torchbridge serves it";
+      error = formatted("{} contains no run id after {}; check that torchbridge serves it", named,
+                        seconds(timeout));
     }
     if (Clock::now() >= deadline && is_client_reporter(env)) throw TrainError(error);
     if (Clock::now() >= deadline) throw PeerFailed();
     std::this_thread::sleep_for(kRetry);
   }
-}
-
-// What libtorch 2.11 writes first: the length and the name of the key in which a FileStore counts its users.
-bool may_be_store(int descriptor) {
-  constexpr char kFirst[] = "\x09\0\0\0refcount/";
-  constexpr std::size_t kSize = sizeof kFirst - 1;
-  char begin[kSize];
-  const ssize_t size = pread(descriptor, begin, kSize, 0);
-  return size == 0 || (size == kSize && std::memcmp(begin, kFirst, kSize) == 0);
-}
-
-// Why the file cannot be a store; empty: it can. FileStore would wait forever for a missing folder, and search forever
-// in a file that is not a store.
-std::string file_error(const std::string& path) {
-  const Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600));
-  struct stat status {};
-  if (!file.open() || fstat(file.descriptor(), &status) != 0)
-    return std::string(std::strerror(errno)) + "; all ranks must be able to write it";
-  if (!S_ISREG(status.st_mode)) return "it is not a regular file; name a file in a folder that all ranks can write to";
-  if (status.st_uid != geteuid())
-    return "it belongs to another user (" + std::to_string(status.st_uid) + "), who could change it; name another file";
-  flock(file.descriptor(), LOCK_SH);  // other ranks may be writing it
-  return may_be_store(file.descriptor()) ? "" : "it is not a store file; name another file, or remove this one";
-}
-
-// Where only one rank has an error here, rank 0 reports that this rank did not join.
-c10::intrusive_ptr<c10d::Store> open_file(const std::string& path, const Layout& layout) {
-  const std::string error = file_error(path);
-  if (!error.empty() && layout.rank != 0) throw PeerFailed();
-  if (!error.empty()) throw TrainError("file://" + path + ": " + error);
-  return c10::make_intrusive<c10d::FileStore>(path, layout.world_size);
 }
 
 }  // namespace
@@ -272,16 +259,19 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   if (env.layout.world_size == 1 && !request.store) {
     joined.store = c10::make_intrusive<c10d::HashStore>();
   } else if (is_given) {
-    if (!request.store) joined.store = open_file(method.path, env.layout);
+    if (!request.store) joined.store = open_file_store(method.path, env.layout, request.timeout);
     if (const auto address = reachable_address()) joined.own_address = *address;
   } else {
     const auto numeric = resolve_host(env.master.host, request.timeout);
     const auto towards = numeric ? address_towards(*numeric, env.layout.node_count > 1) : numeric;
     if (!towards) {
-      // Every rank has this error, unless its node differs; then rank 0 reports that the rank did not join.
+      // Every rank has this error, unless its node differs; then rank 0 reports that the rank did
+      // not join.
       if (env.layout.rank != 0) throw PeerFailed();
-      throw TrainError("MASTER_ADDR=" + env.master.host + ": " + towards.error().message +
-                       "; set it to a name or address of rank 0's host that all nodes can reach");
+      throw TrainError(
+          formatted("MASTER_ADDR={}: {}; set it to a name or address of rank 0's host that all "
+                    "nodes can reach",
+                    env.master.host, towards.error().message));
     }
     joined.own_address = *towards;
     const bool serves = env.layout.rank == 0 && !env.use_agent_store;
@@ -291,20 +281,23 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
       put(*joined.store, kRun, identity_of(env));
     } else {
       AbortWatchdog stopped(request.answer_timeout, [&] { report_no_answer(env, request.method); });
-      joined.store = env.use_agent_store ? reach_store(env, *numeric, request, request.timeout, stopped)
-                                         : reach_store_of_run(env, *numeric, request);
+      joined.store = env.use_agent_store
+                         ? reach_store(env, *numeric, request, request.timeout, stopped)
+                         : reach_store_of_run(env, *numeric, request);
     }
     if (!env.use_agent_store) joined.served_by_rank_0 = Endpoint{*numeric, env.master.port};
   }
   // After a restart by an agent the store still holds the keys of the attempt before.
   const std::string name = request.group_name.empty() ? "" : "/" + request.group_name;
-  joined.store = c10::make_intrusive<c10d::PrefixStore>("torchbridge/" + run_of(env) + name, joined.store);
+  joined.store =
+      c10::make_intrusive<c10d::PrefixStore>("torchbridge/" + run_of(env) + name, joined.store);
   joined.store->setTimeout(request.timeout);
   return joined;
 }
 
 milliseconds longest_join(milliseconds timeout) {
-  constexpr int kWaits = 3;  // each at most `timeout`: for the store, for rank 0's world size and for its verdict
+  // Each at most `timeout`: for the store, for rank 0's world size and for its verdict.
+  constexpr int kWaits = 3;
   constexpr milliseconds kGrace{5000};
   return kWaits * timeout + kGrace;
 }

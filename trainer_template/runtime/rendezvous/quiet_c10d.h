@@ -3,7 +3,8 @@
 
 namespace torchbridge::train {
 
-// While it lives c10d logs nothing below `level`, in the whole process. Several threads may have one at the same time.
+// While it lives c10d logs nothing below `level`, in the whole process. Several threads may have
+// one at the same time.
 class QuietC10d {
  public:
   enum Level { kError = 2, kFatal = 3 };  // of TORCH_CPP_LOG_LEVEL

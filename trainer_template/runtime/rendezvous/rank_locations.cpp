@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include "bridge/base/env_map.h"
@@ -35,7 +36,8 @@ class LauncherNodes {
   std::optional<TaskMap> map_;
 };
 
-// The nodes by their first rank, where all ranks that joined are numbered node by node, as torchrun does; else nothing.
+// The nodes by their first rank, where all ranks that joined are numbered node by node, as torchrun
+// does; else nothing.
 std::map<int, RankLocation> blocks_of(const std::vector<RankLocation>& present) {
   std::map<int, RankLocation> blocks;
   std::map<std::pair<int, std::string>, int> first_of;
@@ -44,7 +46,9 @@ std::map<int, RankLocation> blocks_of(const std::vector<RankLocation>& present) 
     const RankLocation& known = blocks.emplace(first, location).first->second;
     const bool same = known.host == location.host && known.node_rank == location.node_rank &&
                       known.local_world_size == location.local_world_size;
-    if (!same || first_of.emplace(std::pair(location.node_rank, location.host), first).first->second != first)
+    if (!same ||
+        first_of.emplace(std::pair(location.node_rank, location.host), first).first->second !=
+            first)
       return {};
   }
   int end = 0;
@@ -63,6 +67,18 @@ std::string node_by_neighbours(int rank, const std::map<int, RankLocation>& bloc
   return rank < first + location.local_world_size ? location.host : std::string();
 }
 
+std::optional<RankLocation> location_in(int rank, const std::string& text) {
+  constexpr int kMostRanks = 1 << 20;
+  std::istringstream words(text);
+  RankLocation found{.rank = rank};
+  words >> found.node_rank >> found.local_rank >> found.local_world_size >> found.host;
+  const bool is_right = found.node_rank >= 0 && found.local_rank >= 0 &&
+                        found.local_rank < found.local_world_size &&
+                        found.local_world_size <= kMostRanks;
+  found.host = printable(found.host);
+  return words && is_right ? std::optional(found) : std::nullopt;
+}
+
 }  // namespace
 
 void announce(c10d::Store& store, const Layout& layout) {
@@ -74,18 +90,18 @@ void announce(c10d::Store& store, const Layout& layout) {
 std::vector<RankLocation> locations_of(c10d::Store& store, const std::vector<int>& ranks) {
   std::vector<RankLocation> locations;
   for (int rank : ranks) {
-    std::istringstream text(get(store, key("joined", rank)));
-    RankLocation location{.rank = rank};
-    text >> location.node_rank >> location.local_rank >> location.local_world_size >> location.host;
-    location.host = printable(location.host);
-    locations.push_back(std::move(location));
+    const std::string name = key("joined", rank), text = get(store, name);
+    const auto location = location_in(rank, text);
+    if (!location) throw changed_key(name, text, "the location of a rank");
+    locations.push_back(*location);
   }
   return locations;
 }
 
 std::vector<std::vector<int>> ranks_by_node(const std::vector<RankLocation>& locations) {
   std::map<std::pair<int, std::string>, std::vector<int>> nodes;
-  for (const RankLocation& location : locations) nodes[{location.node_rank, location.host}].push_back(location.rank);
+  for (const RankLocation& location : locations)
+    nodes[{location.node_rank, location.host}].push_back(location.rank);
   std::vector<std::vector<int>> found;
   for (auto& [node, ranks] : nodes) {
     std::ranges::sort(ranks);
@@ -107,7 +123,8 @@ std::string with_nodes(const std::vector<int>& missing, const Launch& launch,
   }
   constexpr std::size_t kShown = 8;
   std::string text;
-  for (std::size_t i = 0; i < std::min(nodes.size(), kShown); ++i) text += (i ? ", " : "") + nodes[i];
+  for (std::size_t i = 0; i < std::min(nodes.size(), kShown); ++i)
+    text += (i ? ", " : "") + nodes[i];
   if (nodes.size() > kShown) text += ", ...";
   return list_of(missing) + (text.empty() ? "" : " (" + text + ")");
 }

@@ -16,8 +16,8 @@ using GetNameInfo = int (*)(const sockaddr*, socklen_t, char*, socklen_t, char*,
 
 std::atomic<bool> is_numeric_only{false};
 
-// The address range of a loaded library. Found once: dladdr would search all of libtorch's symbols, which takes a
-// millisecond a call.
+// The address range of a loaded library. Found once: dladdr would search all of libtorch's symbols,
+// which takes a millisecond a call.
 struct Library {
   std::uintptr_t inside = 0, begin = 0, end = 0;
 
@@ -49,8 +49,8 @@ struct Library {
 }  // namespace
 
 // Replaces libc's function for all libraries of the program.
-extern "C" int getnameinfo(const sockaddr* address, socklen_t size, char* host, socklen_t host_size, char* service,
-                           socklen_t service_size, int flags) {
+extern "C" int getnameinfo(const sockaddr* address, socklen_t size, char* host, socklen_t host_size,
+                           char* service, socklen_t service_size, int flags) {
   static const auto original = reinterpret_cast<GetNameInfo>(dlsym(RTLD_NEXT, "getnameinfo"));
   static const Library libtorch(reinterpret_cast<const void*>(&at::set_num_threads));
   if (is_numeric_only && libtorch.holds(__builtin_return_address(0))) flags |= NI_NUMERICHOST;

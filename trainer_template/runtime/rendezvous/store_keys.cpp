@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <numeric>
 
+#include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/rendezvous/quiet_c10d.h"
 
 namespace torchbridge::train {
@@ -15,7 +17,9 @@ constexpr std::size_t kKeysOfOneWait = 1024;  // TCPStore accepts at most 131,07
 
 }  // namespace
 
-std::string key(const char* what, int rank) { return std::string(what) + "/" + std::to_string(rank); }
+std::string key(const char* what, int rank) {
+  return std::string(what) + "/" + std::to_string(rank);
+}
 
 void put(c10d::Store& store, const std::string& name, const std::string& text) {
   store.set(name, std::vector<std::uint8_t>(text.begin(), text.end()));
@@ -24,6 +28,11 @@ void put(c10d::Store& store, const std::string& name, const std::string& text) {
 std::string get(c10d::Store& store, const std::string& name) {
   const std::vector<std::uint8_t> bytes = store.get(name);
   return {bytes.begin(), bytes.end()};
+}
+
+TrainError changed_key(const std::string& name, const std::string& value, const char* expected) {
+  return TrainError(formatted("the store's key {} is '{}', not {}: another program has changed it",
+                              name, printable(value), expected));
 }
 
 std::vector<int> all_ranks(int world_size) {
@@ -35,12 +44,13 @@ std::vector<int> all_ranks(int world_size) {
 std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector<int> ranks,
                                std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
-  // One blocking wait in the store: polling each key would keep the store of thousands of ranks from serving those that
-  // join.
+  // One blocking wait in the store: polling each key would keep the store of thousands of ranks
+  // from serving those that join.
   std::size_t begin = 0;
   for (std::size_t end = 0; begin < ranks.size(); begin = end) {
     end = std::min(ranks.size(), begin + kKeysOfOneWait);
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) break;
     std::vector<std::string> keys;
     for (std::size_t i = begin; i < end; ++i) keys.push_back(key(what, ranks[i]));
@@ -59,8 +69,9 @@ std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector
 std::string list_of(const std::vector<int>& ranks) {
   constexpr std::size_t kShown = 8;
   std::string text;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i ? "," : "") + std::to_string(ranks[i]);
-  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
+    text += (i ? "," : "") + std::to_string(ranks[i]);
+  if (ranks.size() > kShown) text += formatted(" and {} more", ranks.size() - kShown);
   return (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 

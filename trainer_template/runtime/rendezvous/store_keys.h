@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torchbridge/errors.h>
 
 namespace torchbridge::train {
 
@@ -15,6 +16,9 @@ std::string key(const char* what, int rank);
 void put(c10d::Store& store, const std::string& name, const std::string& text);
 // Waits for the key, at most the store's timeout.
 std::string get(c10d::Store& store, const std::string& name);
+
+// For a value that no rank writes: whoever reaches the store can change it.
+TrainError changed_key(const std::string& name, const std::string& value, const char* expected);
 
 std::vector<int> all_ranks(int world_size);
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge::train {
@@ -19,10 +20,12 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kRetry{50};
-// A store that starts or ends closes connections without an answer; after so many in a row it is no store.
+// A store that starts or ends closes connections without an answer; after so many in a row it is no
+// store.
 constexpr int kMaxHangUps = 20;
 
-// What TCPStore's client sends first: VALIDATE with a magic number, then PING with a number that comes back.
+// What TCPStore's client sends first: VALIDATE with a magic number, then PING with a number that
+// comes back.
 constexpr unsigned char kValidate = 0, kPing = 13;
 constexpr std::uint32_t kMagic = 0x3C85F7CE;
 
@@ -39,7 +42,8 @@ Handshake handshake(int descriptor, Clock::time_point deadline, std::string& ans
   const auto nonce = static_cast<std::uint32_t>(getpid());
   std::memcpy(question + 1, &kMagic, 4);
   std::memcpy(question + 6, &nonce, 4);
-  if (send(descriptor, question, sizeof question, MSG_NOSIGNAL) != sizeof question) return Handshake::kHungUp;
+  if (send(descriptor, question, sizeof question, MSG_NOSIGNAL) != sizeof question)
+    return Handshake::kHungUp;
 
   answer.clear();
   while (answer.size() < 4) {
@@ -54,12 +58,14 @@ Handshake handshake(int descriptor, Clock::time_point deadline, std::string& ans
     if (got <= 0) return answer.empty() ? Handshake::kHungUp : Handshake::kWrong;
     answer.append(bytes, got);
   }
-  return answer.size() == 4 && std::memcmp(answer.data(), &nonce, 4) == 0 ? Handshake::kGood : Handshake::kWrong;
+  return answer.size() == 4 && std::memcmp(answer.data(), &nonce, 4) == 0 ? Handshake::kGood
+                                                                          : Handshake::kWrong;
 }
 
 }  // namespace
 
-StoreProbe wait_for_store(const Endpoint& address, milliseconds timeout, milliseconds answer_timeout) {
+StoreProbe wait_for_store(const Endpoint& address, milliseconds timeout,
+                          milliseconds answer_timeout) {
   const auto deadline = Clock::now() + timeout;
   StoreProbe probe{StoreAnswer::kUnreachable, "no answer"};
   for (int hang_ups = 0; Clock::now() < deadline; std::this_thread::sleep_for(kRetry)) {
@@ -70,11 +76,12 @@ StoreProbe wait_for_store(const Endpoint& address, milliseconds timeout, millise
       continue;
     }
     std::string answer;
-    switch (handshake(socket->descriptor(), std::min(deadline, Clock::now() + answer_timeout), answer)) {
+    switch (handshake(socket->descriptor(), std::min(deadline, Clock::now() + answer_timeout),
+                      answer)) {
       case Handshake::kGood:
         return {StoreAnswer::kReady, ""};
       case Handshake::kWrong:
-        return {StoreAnswer::kForeign, "it answers '" + printable(answer) + "'"};
+        return {StoreAnswer::kForeign, formatted("it answers '{}'", printable(answer))};
       case Handshake::kNoAnswer:
         return {StoreAnswer::kNoAnswer, ""};
       case Handshake::kHungUp:

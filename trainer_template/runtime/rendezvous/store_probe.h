@@ -20,8 +20,8 @@ struct StoreProbe {
   std::string detail;  // for a message: what happened last
 };
 
-// Tries until a TCPStore or another service answers at `address` (numeric), or the time is over. TCPStore itself would
-// wait forever for the answer of another service.
+// Tries until a TCPStore or another service answers at `address` (numeric), or the time is over.
+// TCPStore itself would wait forever for the answer of another service.
 StoreProbe wait_for_store(const Endpoint& address, std::chrono::milliseconds timeout,
                           std::chrono::milliseconds answer_timeout = std::chrono::seconds(10));
 

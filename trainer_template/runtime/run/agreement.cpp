@@ -3,8 +3,10 @@
 #include <map>
 #include <string_view>
 
+#include <torchbridge/errors.h>
+
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/base/errors.h"
+#include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
 namespace {
@@ -35,7 +37,8 @@ std::map<std::string, std::string> unpacked(std::string_view text) {
 std::map<std::string, std::string> compared(const Options& options) {
   std::map<std::string, std::string> values;
   for (const auto& [name, option] : options.chosen) {
-    if (option.on_ranks == OnRanks::kSame || option.on_ranks == OnRanks::kGiven) values[name] = option.value;
+    if (option.on_ranks == OnRanks::kSame || option.on_ranks == OnRanks::kGiven)
+      values[name] = option.value;
   }
   return values;
 }
@@ -47,9 +50,11 @@ std::string differences(const std::map<std::string, std::string>& own,
   for (const auto& [name, value] : own) {
     const auto other = of_rank_0.find(name);
     if (other == of_rank_0.end() || other->second == value) continue;
-    const auto shown = [](const std::string& each) { return each.empty() ? "empty" : printable(each); };
-    text +=
-        (text.empty() ? "" : "; ") + name + " is " + shown(value) + " here and " + shown(other->second) + " on rank 0";
+    const auto shown = [](const std::string& each) {
+      return each.empty() ? "empty" : printable(each);
+    };
+    text += formatted("{}{} is {} here and {} on rank 0", text.empty() ? "" : "; ", name,
+                      shown(value), shown(other->second));
   }
   return text;
 }
@@ -61,18 +66,19 @@ void check_same_options(const Options& options, ProcessGroup& group) {
   const auto of_rank_0 = unpacked(group.broadcast(packed(own)));
   all_or_none(group, [&] {
     const std::string found = differences(own, of_rank_0);
-    if (!found.empty()) throw TrainError(found + "; all ranks need the same options");
+    if (!found.empty()) throw TrainError(formatted("{}; all ranks need the same options", found));
   });
 }
 
 void check_same_sizes(const Task& task, const std::string& data, ProcessGroup& group) {
-  const std::string own = std::to_string(task.train_set().size()) + " samples to train on and " +
-                          std::to_string(task.eval_set().size()) + " to evaluate with";
+  const std::string own = formatted("{} samples to train on and {} to evaluate with",
+                                    task.train_set().size(), task.eval_set().size());
   const std::string of_rank_0 = group.broadcast(own);
   all_or_none(group, [&] {
     if (own != of_rank_0)
-      throw TrainError("--data " + data + " has " + own + " here and " + of_rank_0 +
-                       " on rank 0; all ranks need the same data");
+      throw TrainError(
+          formatted("--data {} has {} here and {} on rank 0; all ranks need the same data", data,
+                    own, of_rank_0));
   });
 }
 

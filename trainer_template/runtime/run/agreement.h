@@ -1,16 +1,18 @@
-// Checks that all ranks have the same options and data. A wrapper script that differs between nodes, or an old copy of
-// the data on one node, would otherwise give collectives that do not match, or models that drift apart unnoticed.
+// Checks that all ranks have the same options and data. A wrapper script that differs between
+// nodes, or an old copy of the data on one node, would otherwise give collectives that do not
+// match, or models that drift apart unnoticed.
 #pragma once
 
 #include <string>
 
-#include "trainer_template/runtime/options/options.h"
-#include "trainer_template/runtime/process_group/process_group.h"
-#include "trainer_template/runtime/training/task.h"
+#include <torchbridge/options.h>
+#include <torchbridge/process_group.h>
+#include <torchbridge/task.h>
 
 namespace torchbridge::train {
 
-// Both are collective, and throw on all ranks if a rank differs from rank 0. TrainError names the options, or --data.
+// Both are collective, and throw on all ranks if a rank differs from rank 0. TrainError names the
+// options, or --data.
 void check_same_options(const Options& options, ProcessGroup& group);
 void check_same_sizes(const Task& task, const std::string& data, ProcessGroup& group);
 

@@ -5,16 +5,17 @@
 
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/task.h>
+#include <torchbridge/training.h>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/checkpoint/load.h"
 #include "trainer_template/runtime/checkpoint/select_checkpoint.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
-#include "trainer_template/runtime/ddp/model_tensors.h"
-#include "trainer_template/runtime/run/setup.h"
-#include "trainer_template/runtime/training/task.h"
 
 namespace torchbridge::train {
 namespace {
@@ -30,7 +31,8 @@ InferenceWeights weights_of(const Options& options, ProcessGroup& group) {
   const CheckpointOptions& checkpoints = options.checkpoints;
   const auto selected = select_checkpoint(checkpoints.folder, checkpoints.resume, group);
   all_or_none(group, [&] {
-    if (!selected) throw TrainError("'" + checkpoints.folder.string() + "' contains no checkpoint");
+    if (!selected)
+      throw TrainError(formatted("'{}' contains no checkpoint", checkpoints.folder.string()));
     if (options.task_given) check_task(*selected, options.task);
   });
   return {selected->folder / kModelFile, selected->manifest};
@@ -40,29 +42,34 @@ InferenceWeights weights_of(const Options& options, ProcessGroup& group) {
 const TaskRegistration& kind_of(const Options& options, const InferenceWeights& weights) {
   const auto task = weights.manifest.options.find("task");
   if (options.task_given || task == weights.manifest.options.end()) return *options.kind;
-  const auto kind = std::find_if(options.kinds.begin(), options.kinds.end(),
-                                 [&](const TaskRegistration& each) { return each.name == task->second; });
+  const auto kind =
+      std::find_if(options.kinds.begin(), options.kinds.end(),
+                   [&](const TaskRegistration& each) { return each.name == task->second; });
   if (kind == options.kinds.end())
-    throw TrainError("the checkpoint is of task '" + printable(task->second) + "', which this program does not have");
-  if (const std::string reason = options.why_unsupported(*kind); !reason.empty()) throw TrainError(reason);
+    throw TrainError(formatted("the checkpoint is of task '{}', which this program does not have",
+                               printable(task->second)));
+  if (const std::string reason = options.why_unsupported(*kind); !reason.empty())
+    throw TrainError(reason);
   return *kind;
 }
 
-// Model and data of the checkpoint, unless the user gave them.
-TaskSettings settings_of(const Options& options, const TaskRegistration& kind, const InferenceWeights& weights) {
-  TaskSettings settings = options.task_settings();
+// With task, model and data of the checkpoint, unless the user gave them.
+Options chosen_of(const Options& options, const TaskRegistration& kind,
+                  const InferenceWeights& weights) {
+  Options chosen = options;
+  chosen.kind = &kind;
   for (const auto& [name, value] : kind.defaults) {
-    if (name == "--data" && !options.data_given) settings.data = value;
-    if (name == "--model" && !options.model_given) settings.model = value;
+    if (name == "--data" && !options.data_given) chosen.data = value;
+    if (name == "--model" && !options.model_given) chosen.model = value;
   }
   const auto& before = weights.manifest.options;
   if (const auto model = before.find("model"); model != before.end() && !options.model_given)
-    settings.model = model->second;
+    chosen.model = model->second;
   std::error_code ignored;
   const auto data = before.find("data");
   if (data != before.end() && !options.data_given && std::filesystem::exists(data->second, ignored))
-    settings.data = data->second;
-  return settings;
+    chosen.data = data->second;
+  return chosen;
 }
 
 }  // namespace
@@ -73,17 +80,19 @@ void run_inference(const Options& options, ProcessGroup& group) {
   const InferenceWeights weights = weights_of(options, group);
   const TaskRegistration* kind = nullptr;
   all_or_none(group, [&] { kind = &kind_of(options, weights); });
-  const TaskSettings settings = settings_of(options, *kind, weights);
-  const auto task = open_task(*kind, settings, group);
-  const auto model = make_model(*task, settings.model, group);
+  const Options chosen = chosen_of(options, *kind, weights);
+  const auto task = open_task(group, chosen);
+  const auto model = make_model(group, *task, chosen);
   init_from(weights.file, tensors_of(*model), group);
   model->eval();
   all_or_none(group, [&] {
     if (!group.is_first()) return;
     if (!options.generate.empty()) {
-      task->generate(
-          *model, {.prompt = options.generate, .length = options.generate_length, .temperature = options.temperature},
-          std::cout);
+      task->generate(*model,
+                     {.prompt = options.generate,
+                      .length = options.generate_length,
+                      .temperature = options.temperature},
+                     std::cout);
     }
     if (!options.predict.empty()) task->predict(*model, options.predict, std::cout);
     flush_stdout();

@@ -1,11 +1,11 @@
-#include "trainer_template/runtime/run/job.h"
-
 #include <iostream>
 #include <memory>
 #include <optional>
 
 #include <ATen/Parallel.h>
 #include <c10/util/Flags.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/process_group.h>
 
 #include "bridge/launch/error_reporter.h"
 #include "bridge/launch/launch.h"
@@ -15,13 +15,15 @@
 #include "trainer_template/runtime/base/failpoint.h"
 #include "trainer_template/runtime/run/kill_when_stopped.h"
 #include "trainer_template/runtime/run/stopped_rank_watch.h"
+#include "trainer_template/runtime/run/uncaught.h"
 
 C10_DECLARE_int(caffe2_log_level);
 
 namespace torchbridge::train {
 namespace {
 
-// c10d prints several lines of warnings a rank about lost connections, which would hide the one line of the error.
+// c10d prints several lines of warnings a rank about lost connections, which would hide the one
+// line of the error.
 void quiet_c10d(const EnvMap& environment) {
   constexpr int kError = 2;
   if (!environment.has("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = kError;
@@ -44,6 +46,13 @@ int show(const std::string& text) {
 
 constexpr std::chrono::seconds kAfterHeartbeat{2};
 
+struct GroupEnd {
+  void operator()(ProcessGroup* group) const {
+    report_group_errors_by(nullptr);
+    delete group;
+  }
+};
+
 // As torchrun does: processes of one node that use all its cores each would slow each other down.
 void set_threads(const EnvMap& environment, const Layout& layout) {
   if (layout.local_world_size > 1 && !environment.has("OMP_NUM_THREADS")) at::set_num_threads(1);
@@ -51,39 +60,45 @@ void set_threads(const EnvMap& environment, const Layout& layout) {
 
 }  // namespace
 
-int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
+int run_job(const LaunchOrigin& origin, const std::function<GroupOptions()>& configure,
             const std::function<ExitCode(ProcessGroup&)>& train) {
+  const EnvMap& environment = origin.environment;
   failpoint("start");
-  end_with_launcher(environment);
+  end_with_launcher(origin);
+  print_uncaught(origin.rank);
   record_failures(std::string(environment.get("TORCHELASTIC_ERROR_FILE").value_or("")));
   quiet_c10d(environment);
-  const int early_rank = presumed_rank(environment);
   GroupOptions options;
   try {
     options = configure();
   } catch (const EarlyExit& exit) {
-    if (exit.code == ExitCode::kDone) return early_rank == 0 ? show(exit.what()) : static_cast<int>(exit.code);
-    return should_report({exit.what()}, environment) ? report_error(early_rank, exit.what(), exit.code)
-                                                     : static_cast<int>(exit.code);
+    if (exit.code == ExitCode::kDone)
+      return origin.rank == 0 ? show(exit.what()) : static_cast<int>(exit.code);
+    return should_report({exit.what()}, origin) ? report_error(origin.rank, exit.what(), exit.code)
+                                                : static_cast<int>(exit.code);
   }
 
-  std::optional<StoppedRankWatch> start_watch(std::in_place, environment, options.heartbeat_timeout);
+  std::optional<StoppedRankWatch> start_watch(std::in_place, origin, options.heartbeat_timeout);
   LaunchSettings settings;
   settings.timeout = options.time_to_join();
-  auto launch = resolve_launch(options.init_method, options.ranks, environment, settings);
+  auto launch = resolve_launch(options.init_method, options.ranks, origin, settings);
   if (!launch) {
-    if (should_report(launch.error(), environment)) report_error(early_rank, launch.error().message, ExitCode::kFailed);
+    if (should_report(launch.error(), origin))
+      report_error(origin.rank, launch.error().message, ExitCode::kFailed);
     return static_cast<int>(ExitCode::kFailed);
   }
+  if (!launch->note.empty()) print_message(launch->note);
   const int rank = launch->env.layout.rank;
   set_threads(environment, launch->env.layout);
 
-  std::unique_ptr<ProcessGroup> group;
+  std::unique_ptr<ProcessGroup, GroupEnd> group;
   try {
-    group = std::make_unique<ProcessGroup>(*std::move(launch), options);
+    group.reset(new ProcessGroup(*std::move(launch), options));
+    report_group_errors_by(group.get());
     start_watch.reset();
     const ExitCode code = train(*group);
-    // Longer than the heartbeat's timeout: as long as the group exists, a rank that is stopped is named.
+    // Longer than the heartbeat's timeout: as long as the group exists, a rank that is stopped is
+    // named.
     const bool has_heartbeat = group->world_size() > 1 && options.heartbeat_timeout.count() > 0;
     if (has_heartbeat) kill_when_stopped(options.heartbeat_timeout + kAfterHeartbeat);
     group->leave();
@@ -95,7 +110,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
     const auto message = group ? group->message_for(error) : one_line(error);
     if (message) return report_error(rank, *message, ExitCode::kFailed);
   }
-  (void)should_report(Error::elsewhere(), environment);
+  (void)should_report(Error::elsewhere(), origin);
   return static_cast<int>(ExitCode::kFailed);
 }
 

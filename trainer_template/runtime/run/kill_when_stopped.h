@@ -5,9 +5,10 @@
 
 namespace torchbridge::train {
 
-// From now on the kernel kills this process (SIGKILL) once it has been stopped, as by SIGSTOP, for `limit`, also while
-// its static objects are destroyed. The other ranks have ended by then, no heartbeat is left that could show it, and
-// its launcher would wait for it for ever. A process that runs, however slowly, is not killed. Call it once.
+// From now on the kernel kills this process (SIGKILL) once it has been stopped, as by SIGSTOP, for
+// `limit`, also while its static objects are destroyed. The other ranks have ended by then, no
+// heartbeat is left that could show it, and its launcher would wait for it for ever. A process that
+// runs, however slowly, is not killed. Call it once.
 void kill_when_stopped(std::chrono::milliseconds limit);
 
 }  // namespace torchbridge::train

@@ -9,14 +9,13 @@
 #include <string>
 #include <vector>
 
+#include <torchbridge/errors.h>
+
+#include "bridge/base/message_text.h"
 #include "bridge/bootstrap/missing_ranks.h"
-#include "bridge/core/launcher.h"
-#include "bridge/host/process_tree.h"
 #include "bridge/launch/error_reporter.h"
-#include "bridge/launch/launch.h"
 #include "bridge/net/address.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -26,12 +25,18 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPeriod{500};
 
-// The process that started this one, if that is one of a launcher which starts all ranks of a node.
-int starter_of_ranks() {
-  const auto ancestors = this_and_ancestors();
-  if (ancestors.size() < 2) return 0;
-  const bool is_launcher = starts_ranks(ancestors[1].name) || ancestors[1].name == "slurmstepd";
-  return is_launcher ? static_cast<int>(ancestors[1].id) : 0;
+struct Starter {
+  int id = 0;         // 0: none
+  int own_child = 0;  // this process, or that above it, as a script
+};
+
+// The nearest process above this one that is one of a launcher which starts all ranks of a node.
+Starter starter_of_ranks(const std::vector<ProcessEntry>& ancestors) {
+  for (std::size_t i = 1; i < ancestors.size(); ++i) {
+    if (starts_ranks(ancestors[i].name) || ancestors[i].name == "slurmstepd")
+      return {static_cast<int>(ancestors[i].id), static_cast<int>(ancestors[i - 1].id)};
+  }
+  return {};
 }
 
 std::string read_all(const fs::path& path) {
@@ -45,18 +50,22 @@ std::string read_all(const fs::path& path) {
 std::vector<int> children(int parent) {
   std::vector<int> found;
   std::error_code error;
-  for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(parent) + "/task", error)) {
+  for (const auto& task :
+       fs::directory_iterator("/proc/" + std::to_string(parent) + "/task", error)) {
     std::istringstream ids(read_all(task.path() / "children"));
     for (int id = 0; ids >> id;) found.push_back(id);
   }
   return found;
 }
 
-// 'T' of proc(5): a signal has stopped it; a debugger's 't' does not count.
-bool is_stopped(const fs::path& process) {
-  const std::string stat = read_all(process / "stat");
-  const auto end = stat.rfind(") ");  // a name may hold a parenthesis
-  return end != std::string::npos && stat.compare(end + 2, 1, "T") == 0;
+// The processes of the other ranks: those of scripts that start them, and all below.
+std::vector<int> other_ranks(const Starter& starter) {
+  std::vector<int> found = children(starter.id);
+  std::erase(found, starter.own_child);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    for (const int child : children(found[i])) found.push_back(child);
+  }
+  return found;
 }
 
 int rank_of(const fs::path& process) {
@@ -66,13 +75,14 @@ int rank_of(const fs::path& process) {
   std::vector<const char*> environment;
   for (const std::string& variable : variables) environment.push_back(variable.c_str());
   environment.push_back(nullptr);
-  return presumed_rank(EnvMap::from(environment.data()));
+  return LaunchOrigin(EnvMap::from(environment.data()), {}).rank;
 }
 
 }  // namespace
 
-StoppedRankWatch::StoppedRankWatch(const EnvMap& environment, milliseconds limit) {
-  if (limit.count() > 0 && starter_of_ranks() != 0) thread_ = std::thread([=, this] { watch(environment, limit); });
+StoppedRankWatch::StoppedRankWatch(const LaunchOrigin& origin, milliseconds limit) {
+  if (limit.count() > 0 && starter_of_ranks(origin.processes).id != 0)
+    thread_ = std::thread([=, this] { watch(origin, limit); });
 }
 
 StoppedRankWatch::~StoppedRankWatch() {
@@ -84,24 +94,25 @@ StoppedRankWatch::~StoppedRankWatch() {
   if (thread_.joinable()) thread_.join();
 }
 
-void StoppedRankWatch::watch(const EnvMap& environment, milliseconds limit) {
-  const int starter = starter_of_ranks();
+void StoppedRankWatch::watch(const LaunchOrigin& origin, milliseconds limit) {
+  const Starter starter = starter_of_ranks(origin.processes);
   std::map<int, milliseconds> stopped_for;
   std::unique_lock lock(mutex_);
-  // Turns are counted, not time: while this process is stopped itself, as all are when a job is suspended, there are
-  // none.
+  // Turns are counted, not time: while this process is stopped itself, as all are when a job is
+  // suspended, there are none.
   while (!ended_.wait_for(lock, kPeriod, [this] { return is_over_; })) {
     std::map<int, milliseconds> still;
-    for (const int id : children(starter)) {
+    for (const int id : other_ranks(starter)) {
       const fs::path process = "/proc/" + std::to_string(id);
-      if (!is_stopped(process)) continue;
+      if (!is_stopped(id)) continue;
       still[id] = stopped_for[id] + kPeriod;
       if (still[id] <= limit) continue;
-      const std::string message = "rank " + std::to_string(rank_of(process)) + " on " + host_name() +
-                                  " has been stopped for " + seconds(limit) + " while the ranks start (process " +
-                                  std::to_string(id) + ", state T): continue that process, or end it";
-      if (should_report({.message = message, .only_here = true}, environment))
-        print_error(presumed_rank(environment), message);
+      const std::string message = formatted(
+          "rank {} on {} has been stopped for {} while the ranks start (process {}, state T): "
+          "continue that process, or end it",
+          rank_of(process), host_name(), seconds(limit), id);
+      if (should_report({.message = message, .only_here = true}, origin))
+        print_error(origin.rank, message);
       _exit(static_cast<int>(ExitCode::kFailed));
     }
     stopped_for = std::move(still);

@@ -1,4 +1,5 @@
-// Notices a rank of this node that is stopped before it has been at the store, where the others wait for it.
+// Notices a rank of this node that is stopped before it has been at the store, where the others
+// wait for it.
 #pragma once
 
 #include <chrono>
@@ -6,23 +7,23 @@
 #include <mutex>
 #include <thread>
 
-#include "bridge/base/env_map.h"
+#include "bridge/launch/launch_origin.h"
 
 namespace torchbridge::train {
 
-// While it lives, this process ends with exit code 1 once another rank of its node has been stopped (SIGSTOP) for
-// `limit`; the first rank of the node that finds it prints a message. A rank that only starts slowly is not stopped.
-// The ranks of a node are the children of one process of mpirun or Slurm; for any other parent, such as a script, it
-// does nothing.
+// While it lives, this process ends with exit code 1 once another rank of its node has been stopped
+// (SIGSTOP) for `limit`; the first rank of the node that finds it prints a message. A rank that
+// only starts slowly is not stopped. The ranks of a node are the children of one process of mpirun
+// or Slurm, or below them where scripts start the ranks; without such a process it does nothing.
 class StoppedRankWatch {
  public:
-  StoppedRankWatch(const EnvMap& environment, std::chrono::milliseconds limit);
+  StoppedRankWatch(const LaunchOrigin& origin, std::chrono::milliseconds limit);
   ~StoppedRankWatch();
   StoppedRankWatch(const StoppedRankWatch&) = delete;
   StoppedRankWatch& operator=(const StoppedRankWatch&) = delete;
 
  private:
-  void watch(const EnvMap& environment, std::chrono::milliseconds limit);
+  void watch(const LaunchOrigin& origin, std::chrono::milliseconds limit);
 
   std::mutex mutex_;
   std::condition_variable ended_;

@@ -1,8 +1,7 @@
-#include "trainer_template/runtime/tensors/error_text.h"
-
 #include <algorithm>
 
 #include <c10/util/Exception.h>
+#include <torchbridge/errors.h>
 
 namespace torchbridge::train {
 

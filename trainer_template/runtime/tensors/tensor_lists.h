@@ -1,4 +1,5 @@
-// Tensors sorted into lists of one device and type each, which is what foreach and fused operations take.
+// Tensors sorted into lists of one device and type each, which is what foreach and fused operations
+// take.
 #pragma once
 
 #include <map>
@@ -10,7 +11,8 @@
 
 namespace torchbridge::train {
 
-// Lists in the order in which their first item appears, as Python has them; `tensor_of` gives the tensor of an item.
+// Lists in the order in which their first item appears, as Python has them; `tensor_of` gives the
+// tensor of an item.
 template <class Item, class TensorOf>
 std::vector<std::vector<Item>> by_device_and_type(std::vector<Item> items, TensorOf tensor_of) {
   std::vector<std::vector<Item>> lists;
@@ -27,7 +29,8 @@ std::vector<std::vector<Item>> by_device_and_type(std::vector<Item> items, Tenso
 }
 
 inline std::vector<std::vector<at::Tensor>> by_device_and_type(std::vector<at::Tensor> tensors) {
-  return by_device_and_type(std::move(tensors), [](const at::Tensor& tensor) -> const at::Tensor& { return tensor; });
+  return by_device_and_type(std::move(tensors),
+                            [](const at::Tensor& tensor) -> const at::Tensor& { return tensor; });
 }
 
 }  // namespace torchbridge::train

@@ -4,16 +4,11 @@
 #include <cstdint>
 #include <span>
 
-#include "trainer_template/runtime/data/loader.h"
+#include <ATen/core/Tensor.h>
+#include <torchbridge/data.h>
+#include <torchbridge/settings.h>
 
 namespace torchbridge::train {
-
-// The mean over the batches of an accumulated step; the last batch of an epoch may be smaller than the others.
-enum class AccumulationMean {
-  kSamples,  // each sample has the same weight
-  kBatches,  // each batch has the same weight: the usual loss / N of Python programs. Equal bit for bit if all batches
-             // have one size
-};
 
 // The number of samples in all batches of a step.
 inline std::int64_t samples_in(std::span<const Batch> batches) {
@@ -23,14 +18,22 @@ inline std::int64_t samples_in(std::span<const Batch> batches) {
 }
 
 // The divisor of one batch's mean loss that makes the sum over the step's batches their mean.
-inline double loss_divisor(const Batch& batch, std::span<const Batch> batches, AccumulationMean mean) {
+inline double loss_divisor(const Batch& batch, std::span<const Batch> batches,
+                           AccumulationMean mean) {
   if (mean == AccumulationMean::kBatches) return static_cast<double>(batches.size());
   return static_cast<double>(samples_in(batches)) / static_cast<double>(batch.samples());
 }
 
+// The mean loss of one batch, divided so that the sum over the step's batches is their mean.
+inline at::Tensor part_of_step(const at::Tensor& mean_loss, const Batch& batch,
+                               std::span<const Batch> batches, AccumulationMean mean) {
+  const double divisor = loss_divisor(batch, batches, mean);
+  return divisor == 1 ? mean_loss : mean_loss.div(divisor);
+}
+
 // The number of optimizer steps from `start` to the end of the last epoch; max_batches is ignored.
-inline std::int64_t steps_left(const SamplerOptions& sampler, LoaderOptions options, SamplerPosition start,
-                               std::int64_t batches_a_step) {
+inline std::int64_t steps_left(const SamplerOptions& sampler, LoaderOptions options,
+                               SamplerPosition start, std::int64_t batches_a_step) {
   const std::int64_t epochs = options.epochs;
   options.max_batches = -1;
   const auto steps_until = [&](std::int64_t end, SamplerPosition from) {

@@ -6,8 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
-
-#include "trainer_template/runtime/tensors/named_tensors.h"
+#include <torchbridge/model_tensors.h>
 
 namespace torch::inductor {
 class AOTIModelPackageLoader;
@@ -15,12 +14,13 @@ class AOTIModelPackageLoader;
 
 namespace torchbridge::train {
 
-// A package of torch._inductor.aoti_compile_and_package (.pt2) contains machine code, which runs with this process's
-// permissions: use only packages that you trust.
+// A package of torch._inductor.aoti_compile_and_package (.pt2) contains machine code, which runs
+// with this process's permissions: use only packages that you trust.
 class CompiledModel {
  public:
-  // The package uses the parameters and buffers of `model`, by name and in the same memory: it sees changes that are
-  // made in place. Throws TrainError, which names the file, if it is not a package or has other names.
+  // The package uses the parameters and buffers of `model`, by name and in the same memory: it sees
+  // changes that are made in place. Throws TrainError, which names the file, if it is not a package
+  // or has other names.
   CompiledModel(const std::filesystem::path& file, const ModelTensors& model, c10::Device device);
   ~CompiledModel();
   CompiledModel(const CompiledModel&) = delete;

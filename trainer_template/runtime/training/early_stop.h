@@ -3,32 +3,49 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <string>
 
-#include "trainer_template/runtime/base/train_state.h"
+#include <torchbridge/part.h>
 
 namespace torchbridge::train {
 
 // The same on all ranks, which see the same losses.
-class EarlyStop {
+class EarlyStop final : public Part {
  public:
-  // `patience`: evaluations without a lower loss until is_due(); 0: never. Resumes from `state` and updates it: it must
-  // outlive this.
-  EarlyStop(std::int64_t patience, EarlyStopState& state) : patience_(patience), state_(state) {}
+  // `patience`: evaluations without a lower loss until is_due(); 0: never.
+  explicit EarlyStop(std::int64_t patience) : patience_(patience) {}
 
-  // NaN is not a lower loss.
-  void observe(double eval_loss, std::int64_t step) {
-    const bool is_lower = state_.best_loss ? eval_loss < *state_.best_loss : eval_loss < kInfinity;
-    state_ = is_lower ? EarlyStopState{.best_loss = eval_loss, .best_step = step}
-                      : EarlyStopState{state_.best_loss, state_.best_step, state_.without + 1};
+  std::string name() const override { return "best"; }
+  PartNumbers numbers() const override {
+    PartNumbers numbers = {{"without", static_cast<double>(without_)}};
+    if (best_loss_)
+      numbers.insert({{"loss", *best_loss_}, {"step", static_cast<double>(best_step_)}});
+    return numbers;
   }
-  bool is_due() const { return patience_ > 0 && state_.without >= patience_; }
-  const EarlyStopState& state() const { return state_; }
+  void load(const SavedNumbers& saved) override {
+    without_ = saved.count_at("without");
+    best_loss_ = saved.find("loss");
+    if (best_loss_) best_step_ = saved.count_at("step");
+  }
+  // NaN is not a lower loss.
+  void evaluated(std::int64_t step, double loss) override {
+    ++without_;
+    if (!(loss < best_loss_.value_or(std::numeric_limits<double>::infinity()))) return;
+    best_loss_ = loss;
+    best_step_ = step;
+    without_ = 0;
+  }
+
+  bool is_due() const { return patience_ > 0 && without_ >= patience_; }
+  std::optional<double> best_loss() const { return best_loss_; }
+  std::int64_t best_step() const { return best_step_; }
 
  private:
-  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
   std::int64_t patience_;
-  EarlyStopState& state_;
+  std::optional<double> best_loss_;
+  std::int64_t best_step_ = 0,
+               without_ = 0;  // of best_loss_; evaluations since, or since the start
 };
 
 }  // namespace torchbridge::train

@@ -3,30 +3,33 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
+#include <torchbridge/process_group.h>
+#include <torchbridge/skipped_samples.h>
+#include <torchbridge/task.h>
 
-#include "trainer_template/runtime/ddp/ddp.h"
 #include "trainer_template/runtime/output/metrics.h"
-#include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/training/stop_agreement.h"
-#include "trainer_template/runtime/training/task.h"
 
 namespace torchbridge::train {
 
 struct EvaluationOptions {
-  std::int64_t batch_size = 32;                                 // of each rank
-  int workers = 1;                                              // threads that load
-  c10::ScalarType precision = c10::kFloat;                      // of autocast; kFloat: none
-  std::function<at::Tensor(const at::Tensor& inputs)> forward;  // instead of the model's; empty: the model's
+  std::int64_t batch_size = 32;             // of each rank
+  int workers = 1;                          // threads that load
+  c10::ScalarType precision = c10::kFloat;  // of autocast; kFloat: none
+  // Instead of the model's; empty: the model's.
+  std::function<at::Tensor(const at::Tensor& inputs)> forward;
+  std::shared_ptr<SkippedSamples> skipped;  // of the evaluation set, as in LoaderOptions
 };
 
-// Collective. Evaluates each sample of the task's eval_set() once, for any number of ranks, with the model in eval mode
-// and the buffers of rank 0. The sums stay on the device until the end. Returns nothing if the ranks agree to stop
-// before the end.
-std::optional<Evaluation> evaluate(Model& model, const Task& task, DistributedDataParallel& ddp,
-                                   const EvaluationOptions& options, StopAgreement& stop, ProcessGroup& group);
+// Collective. Evaluates each sample of the task's eval_set() once, for any number of ranks, with
+// the model in eval mode. REQUIRES: its weights and buffers are the same on all ranks. The sums
+// stay on the device until the end. Returns nothing if the ranks agree to stop before the end.
+std::optional<Evaluation> evaluate(Model& model, const Task& task, const EvaluationOptions& options,
+                                   StopAgreement& stop, ProcessGroup& group);
 
 }  // namespace torchbridge::train

@@ -8,15 +8,18 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/training_step.h>
 
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
 
 constexpr const char* kSkipped =
-    " steps were skipped because of an infinite or NaN loss or gradient; lower --lr, or with fp16 --loss-scale";
+    " steps were skipped because of an infinite or NaN loss or gradient; lower --lr, or with fp16 "
+    "--loss-scale";
 
 constexpr const char* kNotSaved = "; no checkpoint is saved: lower --lr, or clip with --clip-norm";
 
@@ -43,39 +46,42 @@ std::string description(const FinishedStep& step, const RankGroup& group) {
   } else {
     what << "a gradient, or the norm of the gradients to clip, is infinite or NaN";
   }
-  what << " (learning rate " << step.record.learning_rate << "); samples of this rank:" << sample_list(step.samples);
+  what << " (learning rate " << step.record.learning_rate
+       << "); samples of this rank:" << sample_list(step.samples);
   return what.str();
 }
 
 }  // namespace
 
-NonFinite::NonFinite(const NonFiniteOptions& options, std::vector<at::Tensor> buffers, std::int64_t& skips,
+NonFinite::NonFinite(const NonFiniteOptions& options, std::vector<at::Tensor> buffers,
                      RankGroup& group)
-    : options_(options), skips_(skips), group_(group) {
+    : options_(options), group_(group) {
   if (options_.on_nan == OnNan::kStop) return;
   buffers_ = std::move(buffers);
   for (const at::Tensor& buffer : buffers_) before_.push_back(buffer.detach().clone());
 }
 
-void NonFinite::keep_buffers() {
+void NonFinite::before_step(std::int64_t) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < buffers_.size(); ++i) before_[i].copy_(buffers_[i]);
 }
 
-void NonFinite::restore_buffers(const at::Tensor& found_inf) {
+void NonFinite::after_step(TrainingStep& step) {
   if (buffers_.empty()) return;
   const at::NoGradGuard no_grad;
-  const at::Tensor is_bad = found_inf.ne(0);
-  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(at::where(is_bad, before_[i], buffers_[i]));
+  const at::Tensor is_bad = step.found_inf().ne(0);
+  for (std::size_t i = 0; i < buffers_.size(); ++i)
+    buffers_[i].copy_(at::where(is_bad, before_[i], buffers_[i]));
 }
 
 void NonFinite::report(const FinishedStep& step) {
   const bool is_concerned = step.numbers.bad_losses == 0 || !std::isfinite(step.numbers.own_loss);
-  const bool is_reporter = group_.minimum(is_concerned ? group_.rank() : group_.world_size()) == group_.rank();
+  const bool is_reporter =
+      group_.minimum(is_concerned ? group_.rank() : group_.world_size()) == group_.rank();
   if (options_.on_nan == OnNan::kSkip) {
     if (is_reporter)
-      print_message("rank " + std::to_string(group_.rank()) + ": " + description(step, group_) +
-                    "; the step is skipped");
+      print_message(
+          formatted("rank {}: {}; the step is skipped", group_.rank(), description(step, group_)));
     return;
   }
   if (!is_reporter) throw PeerFailed();
@@ -83,22 +89,24 @@ void NonFinite::report(const FinishedStep& step) {
                    "; lower --lr, clip with --clip-norm, or skip such steps with --on-nan skip");
 }
 
-void NonFinite::check(const FinishedStep& step) {
+void NonFinite::read(const FinishedStep& step) {
   skips_ = step.record.skipped ? skips_ + 1 : 0;
   if (!step.record.skipped) return;
   const bool is_overflow = options_.scales_loss && step.numbers.bad_losses == 0;
   if (!is_overflow) report(step);
   if (options_.max_skips == 0 || skips_ < options_.max_skips) return;
-  throw TrainError("step " + std::to_string(step.record.step) + ": the last " + std::to_string(skips_) + kSkipped +
-                   ", or raise --max-skips");
+  throw TrainError(formatted("step {}: the last {}{}, or raise --max-skips", step.record.step,
+                             skips_, kSkipped));
 }
 
 void NonFinite::check_weights(std::int64_t step, const ModelTensors& model) const {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> bad;
-  for (const auto& [name, parameter] : model.parameters) bad.push_back(parameter.isfinite().all().logical_not());
+  for (const auto& [name, parameter] : model.parameters)
+    bad.push_back(parameter.isfinite().all().logical_not());
   if (bad.empty() || !at::stack(bad).any().item<bool>()) return;
-  throw TrainError("a weight is infinite or NaN after step " + std::to_string(step) + kNotSaved);
+  group_.throw_if_aborted();  // the gradients may be of a collective that was aborted
+  throw TrainError(formatted("a weight is infinite or NaN after step {}{}", step, kNotSaved));
 }
 
 void NonFinite::check_end(std::int64_t steps, const Evaluation& evaluation) const {
@@ -107,7 +115,8 @@ void NonFinite::check_end(std::int64_t steps, const Evaluation& evaluation) cons
     throw TrainError((none_done ? "all " : "the last ") + std::to_string(skips_) + kSkipped);
   }
   if (std::isfinite(evaluation.loss)) return;
-  throw TrainError("the evaluation loss after step " + std::to_string(steps) + " is infinite or NaN" + kNotSaved);
+  throw TrainError(
+      formatted("the evaluation loss after step {} is infinite or NaN{}", steps, kNotSaved));
 }
 
 }  // namespace torchbridge::train

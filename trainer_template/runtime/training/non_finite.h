@@ -2,48 +2,57 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/part.h>
+#include <torchbridge/process_group.h>
+#include <torchbridge/settings.h>
 
-#include "trainer_template/runtime/ddp/model_tensors.h"
-#include "trainer_template/runtime/process_group/rank_group.h"
 #include "trainer_template/runtime/training/step_sums.h"
 
 namespace torchbridge::train {
 
-enum class OnNan { kStop, kSkip };
-
 struct NonFiniteOptions {
   OnNan on_nan = OnNan::kStop;
-  bool scales_loss = false;    // loss scaling is on: gradients may overflow, such a step is skipped without a message
+  bool scales_loss = false;    // loss scaling is on: gradients may overflow, such a step is skipped
+                               // without a message
   std::int64_t max_skips = 0;  // so many skipped steps in a row are an error; 0: no limit
 };
 
 // Decides the same on all ranks. The optimizer itself skips the step, by StepSums::found_inf.
-class NonFinite {
+class NonFinite final : public Part {
  public:
-  // `buffers`: of the model. `skips`: the number of skipped steps in a row up to the latest step, as in TrainState; it
-  // is updated. Both and the group must outlive this.
-  NonFinite(const NonFiniteOptions& options, std::vector<at::Tensor> buffers, std::int64_t& skips, RankGroup& group);
+  // `buffers`: of the model. The group must outlive this.
+  NonFinite(const NonFiniteOptions& options, std::vector<at::Tensor> buffers, RankGroup& group);
 
-  // Call them before the forward passes of a step and after them. A skipped step must not leave NaN in the running
-  // statistics of batch normalisation, which would keep it forever. The device decides, by `found_inf` (StepSums). With
-  // OnNan::kStop they do nothing.
-  void keep_buffers();
-  void restore_buffers(const at::Tensor& found_inf);
+  // The number of skipped steps in a row up to the latest step.
+  std::string name() const override { return "skips"; }
+  PartNumbers numbers() const override {
+    return skips_ > 0 ? PartNumbers{{"", static_cast<double>(skips_)}} : PartNumbers();
+  }
+  void load(const SavedNumbers& saved) override { skips_ = saved.count_at(""); }
 
-  // Collective if the step's numbers are not finite. The lowest rank concerned throws TrainError, which names the
-  // samples of the step, and the others PeerFailed; with OnNan::kSkip that rank prints a line on stderr instead. Throws
-  // TrainError on all ranks after max_skips skipped steps in a row.
-  void check(const FinishedStep& step);
+  // A skipped step must not leave NaN in the running statistics of batch normalisation, which would
+  // keep it forever: they keep the buffers, and restore them if the device finds found_inf of the
+  // step. With OnNan::kStop they do nothing.
+  void before_step(std::int64_t step) override;
+  void after_step(TrainingStep& step) override;
 
-  // Call it before a save after `step`. Throws TrainError on all ranks if a weight is not finite, as finite gradients
-  // with too large a learning rate make it. Waits for the device.
+  // Collective if the step's numbers are not finite. The lowest rank concerned throws TrainError,
+  // which names the samples of the step, and the others PeerFailed; with OnNan::kSkip that rank
+  // prints a line on stderr instead. Throws TrainError on all ranks after max_skips skipped steps
+  // in a row.
+  void read(const FinishedStep& step) override;
+
+  // Call it before a save after `step`. Throws TrainError on all ranks if a weight is not finite,
+  // as finite gradients with too large a learning rate make it. Waits for the device.
   void check_weights(std::int64_t step, const ModelTensors& model) const;
 
-  // Call it at the end of a run of `steps`, with its last evaluation. Throws TrainError on all ranks if each step was
-  // skipped, or if the evaluation's loss is not finite.
+  // Call it at the end of a run of `steps`, with its last evaluation. Throws TrainError on all
+  // ranks if each step was skipped, or if the evaluation's loss is not finite.
   void check_end(std::int64_t steps, const Evaluation& evaluation) const;
 
  private:
@@ -51,7 +60,7 @@ class NonFinite {
 
   NonFiniteOptions options_;
   std::vector<at::Tensor> buffers_, before_;  // empty with OnNan::kStop
-  std::int64_t& skips_;
+  std::int64_t skips_ = 0;
   RankGroup& group_;
 };
 

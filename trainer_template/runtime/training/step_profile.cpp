@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/output/backup_file.h"
 #include "trainer_template/runtime/output/output_error.h"
@@ -39,9 +40,11 @@ bool is_free_or_trace(const std::filesystem::path& file) {
 
 StepProfile::StepProfile(StepProfileOptions options) : options_(std::move(options)) {
   if (options_.steps == 0) return;
-  // The trace is renamed to the file's name, which would replace a device such as /dev/null by a file.
+  // The trace is renamed to the file's name, which would replace a device such as /dev/null by a
+  // file.
   std::error_code ignored;
-  if (std::filesystem::exists(options_.file, ignored) && !std::filesystem::is_regular_file(options_.file, ignored)) {
+  if (std::filesystem::exists(options_.file, ignored) &&
+      !std::filesystem::is_regular_file(options_.file, ignored)) {
     throw cannot_open(options_.file, "it is not a regular file", kOption);
   }
   if (!is_free_or_trace(options_.file))
@@ -60,7 +63,7 @@ StepProfile::~StepProfile() {
   }
 }
 
-void StepProfile::begin_step(std::int64_t number) {
+void StepProfile::before_step(std::int64_t number) {
   if (options_.steps == 0) return;
   step_.reset();
   ++begun_;
@@ -72,8 +75,10 @@ void StepProfile::begin_step(std::int64_t number) {
 }
 
 void StepProfile::start() {
-  // Kineto looks for GPUs even if none is traced, and logs an error if the driver shows none.
-  constexpr const char* kNothing = "5";
+  // Kineto looks for GPUs even if none is traced, and logs an error if the driver shows none; that
+  // of newer versions also logs the begin and the end of each trace. Errors have level 4 and these
+  // 5.
+  constexpr const char* kNothing = "6";
   if (options_.device == c10::kCPU) setenv("KINETO_LOG_LEVEL", kNothing, /*overwrite=*/0);
   std::set<ActivityType> activities = {ActivityType::CPU};
   if (options_.device == c10::kCUDA) activities.insert(ActivityType::CUDA);
@@ -93,29 +98,33 @@ void StepProfile::finish() {
   write();
   if (failed_) throw TrainError("the trace of --profile could not be written");
   if (options_.steps == 0 || written_) return;
-  print_message("--profile: no step was traced: tracing starts at step " + std::to_string(options_.after + 1) +
-                ", and this run took " + std::to_string(begun_) + (begun_ == 1 ? " step" : " steps"));
+  print_message(
+      formatted("--profile: no step was traced: tracing starts at step {}, and this run took {}",
+                options_.after + 1, counted(begun_, "step")));
 }
 
 void StepProfile::write() {
   step_.reset();
   std::error_code ignored;
   if (!tracing_) {
-    const bool is_empty = options_.steps > 0 && !written_ && std::filesystem::file_size(options_.file, ignored) == 0;
+    const bool is_empty =
+        options_.steps > 0 && !written_ && std::filesystem::file_size(options_.file, ignored) == 0;
     if (is_empty) std::filesystem::remove(options_.file, ignored);  // the constructor made it
     return;
   }
   tracing_ = false;
   written_ = true;
-  const auto trace = profiler::disableProfiler();  // even if writing fails: an enabled profiler grows
-  // Under a temporary name, because another start may write the same file now. The profiler does not report a failed
-  // write: the file is parsed to find out.
+  // Even if writing fails: an enabled profiler grows.
+  const auto trace = profiler::disableProfiler();
+  // Under a temporary name, because another start may write the same file now. The profiler does
+  // not report a failed write: the file is parsed to find out.
   const std::filesystem::path saved = options_.file.string() + "." + std::to_string(getpid());
   trace->save(saved);
   std::ifstream written(saved);
   if (!nlohmann::json::accept(written)) {
     std::filesystem::remove(saved, ignored);
-    if (std::filesystem::file_size(options_.file, ignored) == 0) std::filesystem::remove(options_.file, ignored);
+    if (std::filesystem::file_size(options_.file, ignored) == 0)
+      std::filesystem::remove(options_.file, ignored);
     throw cannot_write(options_.file);
   }
   const bool has_earlier = std::ifstream(options_.file).peek() != std::ifstream::traits_type::eof();

@@ -6,7 +6,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -15,34 +14,50 @@
 namespace torchbridge::train {
 namespace {
 
-// Indices of StepSums::numbers: kReduced sums over the ranks, then numbers that are not summed.
-enum Index { kLoss, kBadLosses, kBadGradients, kStop, kWithoutData, kReduced, kMean = kReduced, kOwnLoss, kNorm };
-
-// 1 or 0 as a number: infinity - infinity is NaN, which is not equal to 0.
-at::Tensor is_not_finite(const at::Tensor& number) { return number.sub(number).ne(0).to(number.scalar_type()); }
+// Indices of StepSums::numbers: first sums over the ranks, of which those from kLogged on are the
+// program's own.
+enum Sum { kLoss, kBadLosses, kBadGradients, kStop, kWithoutData, kLogged };
+// Behind them, numbers that are not summed.
+enum Behind { kOwnLoss, kNorm };
 
 }  // namespace
 
-StepSums reduce_step(const at::Tensor& loss, const at::Tensor& found_inf, const at::Tensor& norm,
-                     const StopAgreement::Votes& votes, RankGroup& group) {
+// Each operation is a kernel: with a small model these are a good part of a step.
+StepSums reduce_step(RankGroup& group, const OwnNumbers& own) {
   const at::NoGradGuard no_grad;
-  const auto number = [&](double value) { return at::full({}, value, loss.options()); };  // on a GPU without a copy
-  const at::Tensor sums = at::stack(
-      {loss, is_not_finite(loss), found_inf.to(loss.options()), number(votes.stop), number(votes.without_data)});
-  group.sum(sums);
-  const at::Tensor bad = sums.slice(0, kBadLosses, kBadGradients + 1).sum();
+  const at::TensorOptions options = own.loss.options();
+  const auto one = [&](const at::Tensor& number) { return number.to(options).view(1); };
+  const auto vote = [&](double value) {
+    return at::full({1}, value, options);
+  };                                             // on a GPU without a copy
+  const at::Tensor stop = vote(own.votes.stop);  // both votes are 0 in nearly all steps
+  const at::Tensor without_data =
+      own.votes.without_data == own.votes.stop ? stop : vote(own.votes.without_data);
+  // Infinity - infinity is NaN, which is not equal to 0.
+  const at::Tensor bad_loss = own.loss.sub(own.loss).ne_(0);
+  std::vector<at::Tensor> parts = {one(own.loss), one(bad_loss), one(own.found_inf), stop,
+                                   without_data};
+  for (const at::Tensor& number : own.logged) parts.push_back(one(number));
+  const std::int64_t summed = std::ssize(parts);
+  parts.push_back(one(own.loss));
+  if (own.norm.defined()) parts.push_back(one(own.norm));
+  const at::Tensor numbers = at::cat(parts);
+  group.sum(numbers.slice(0, 0, summed));
   // Divided in the loss's own precision, as Python's mean over the ranks is.
-  std::vector<at::Tensor> unreduced = {sums[kLoss].div(group.world_size()), loss};
-  if (norm.defined()) unreduced.push_back(norm.to(loss.options()));
-  return {.found_inf = bad.gt(0).to(at::kFloat), .numbers = at::cat({sums, at::stack(unreduced)}).to(at::kDouble)};
+  if (group.world_size() > 1) numbers.slice(0, kLoss, kLoss + 1).div_(group.world_size());
+  const at::Tensor bad = numbers.slice(0, kBadLosses, kBadGradients + 1).sum();
+  return {.found_inf = bad.ne_(0).to(at::kFloat), .numbers = numbers};
 }
 
-void StepReader::add(const StepMetrics& record, std::span<const Batch> batches, const StepSums& sums) {
-  CopyingStep copying{.step = {.record = record, .samples = {}, .numbers = {}}, .numbers = sums.numbers, .copied = {}};
+void StepReader::add(const StepMetrics& record, std::span<const Batch> batches,
+                     const StepSums& sums) {
+  CopyingStep copying{.step = {.record = record, .samples = {}, .numbers = {}},
+                      .numbers = sums.numbers,
+                      .copied = {}};
   for (const Batch& batch : batches) copying.step.samples.push_back(batch.indices);
   if (!device_.is_cpu()) {
-    copying.numbers =
-        empty_pinned(sums.numbers.sizes(), sums.numbers.scalar_type()).copy_(sums.numbers, /*non_blocking=*/true);
+    copying.numbers = empty_pinned(sums.numbers.sizes(), sums.numbers.scalar_type())
+                          .copy_(sums.numbers, /*non_blocking=*/true);
     copying.copied.emplace(device_.type());
     copying.copied->record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
   }
@@ -54,15 +69,19 @@ std::vector<FinishedStep> StepReader::read(bool all) {
   while (steps_.size() > (all ? 0 : lag_)) {
     CopyingStep& oldest = steps_.front();
     if (oldest.copied) oldest.copied->synchronize();
-    const double* values = oldest.numbers.const_data_ptr<double>();
+    const at::Tensor numbers = oldest.numbers.to(at::kDouble);
+    const double* values = numbers.const_data_ptr<double>();
     FinishedStep& step = finished.emplace_back(std::move(oldest.step));
-    step.numbers = {.loss = values[kMean],
-                    .own_loss = values[kOwnLoss],
+    const auto behind = static_cast<std::int64_t>(kLogged + step.record.logged.size());
+    step.numbers = {.loss = values[kLoss],
+                    .own_loss = values[behind + kOwnLoss],
                     .bad_losses = std::llround(values[kBadLosses]),
-                    .bad_gradient = values[kBadGradients] > 0,
+                    .bad_gradient = values[kBadGradients] != 0,
                     .norm = std::nullopt,
                     .votes = {.stop = values[kStop], .without_data = values[kWithoutData]}};
-    if (oldest.numbers.numel() > kNorm) step.numbers.norm = values[kNorm];
+    if (numbers.numel() > behind + kNorm) step.numbers.norm = values[behind + kNorm];
+    for (std::size_t i = 0; i < step.record.logged.size(); ++i)
+      step.record.logged[i].second = values[kLogged + i] / world_size_;
     step.record.loss = step.numbers.loss;
     step.record.skipped = step.numbers.bad_losses > 0 || step.numbers.bad_gradient;
     const bool has_norm = step.numbers.norm && std::isfinite(*step.numbers.norm);

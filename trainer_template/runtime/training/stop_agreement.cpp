@@ -10,7 +10,8 @@ using std::chrono::milliseconds;
 
 // The time until a signal is noticed while a rank waits for data.
 constexpr milliseconds kRound{200};
-// A rank waits so long for its batch before it votes `without_data`: the collective that follows takes as long.
+// A rank waits so long for its batch before it votes `without_data`: the collective that follows
+// takes as long.
 constexpr milliseconds kNearly{1};
 
 }  // namespace
@@ -20,11 +21,12 @@ StopAgreement::StopAgreement(RankGroup& group, StopCallbacks callbacks)
   if (!callbacks_.has_data) callbacks_.has_data = [](milliseconds) { return true; };
 }
 
-StopAgreement::Votes StopAgreement::votes() const {
-  return {.stop = callbacks_.wants_to_stop() ? 1.0 : 0.0, .without_data = callbacks_.has_data(kNearly) ? 0.0 : 1.0};
+StopVotes StopAgreement::votes() const {
+  return {.stop = callbacks_.wants_to_stop() ? 1.0 : 0.0,
+          .without_data = callbacks_.has_data(kNearly) ? 0.0 : 1.0};
 }
 
-void StopAgreement::take_sums(const Votes& sums) {
+void StopAgreement::take_sums(const StopVotes& sums) {
   agreed_ = agreed_ || sums.stop > 0;
   data_is_there_ = sums.without_data == 0;
 }
@@ -37,7 +39,8 @@ std::int64_t StopAgreement::lowest(std::int64_t answer) {
 
 bool StopAgreement::may_step() {
   constexpr std::int64_t kWithout = 1, kWith = 2;
-  while (!agreed_ && !data_is_there_) data_is_there_ = lowest(callbacks_.has_data(kRound) ? kWith : kWithout) == kWith;
+  while (!agreed_ && !data_is_there_)
+    data_is_there_ = lowest(callbacks_.has_data(kRound) ? kWith : kWithout) == kWith;
   return !agreed_;
 }
 
@@ -47,7 +50,8 @@ bool StopPoller::stop_now() {
   constexpr double kPause = 0.1, kMost = 1 << 20;
   const std::chrono::duration<double> time = now_() - begin_;
   const double calls_a_pause = done == 0 ? 1 : static_cast<double>(done) * kPause / time.count();
-  const std::int64_t slowest = agreement_.lowest(static_cast<std::int64_t>(std::clamp(calls_a_pause, 1.0, kMost)));
+  const std::int64_t slowest =
+      agreement_.lowest(static_cast<std::int64_t>(std::clamp(calls_a_pause, 1.0, kMost)));
   next_ = done + slowest;
   return slowest == 0;
 }

@@ -6,14 +6,16 @@
 #include <functional>
 #include <utility>
 
-#include "trainer_template/runtime/process_group/rank_group.h"
+#include <torchbridge/part.h>
+#include <torchbridge/process_group.h>
 
 namespace torchbridge::train {
 
 // What this rank contributes.
 struct StopCallbacks {
   std::function<bool()> wants_to_stop;
-  // Whether this rank has the data of the next step. Waits for it at most `time`. Empty: it always has.
+  // Whether this rank has the data of the next step. Waits for it at most `time`. Empty: it always
+  // has.
   std::function<bool(std::chrono::milliseconds time)> has_data;
 };
 
@@ -22,16 +24,14 @@ class StopAgreement {
  public:
   StopAgreement(RankGroup& group, StopCallbacks callbacks);
 
-  // The votes travel with the reduction of each step, so that agreement needs no collective of its own: votes() is what
-  // this rank adds to it, take_sums() takes the sums of all.
-  struct Votes {
-    double stop = 0, without_data = 0;  // ranks
-  };
-  Votes votes() const;
-  void take_sums(const Votes& sums);
+  // The votes travel with the reduction of each step, so that agreement needs no collective of its
+  // own: votes() is what this rank adds to it, take_sums() takes the sums of all.
+  StopVotes votes() const;
+  void take_sums(const StopVotes& sums);
 
-  // Whether to take the next step: false once the ranks agreed to stop. If a rank had no data at the last votes, and
-  // before the first step, it is a collective that lasts until all ranks have data, or one votes to stop.
+  // Whether to take the next step: false once the ranks agreed to stop. If a rank had no data at
+  // the last votes, and before the first step, it is a collective that lasts until all ranks have
+  // data, or one votes to stop.
   bool may_step();
 
   // Collective: asks all ranks now. True: stop.
@@ -41,7 +41,8 @@ class StopAgreement {
 
  private:
   friend class StopPoller;
-  // Collective: the lowest answer of the ranks, each at least 1; 0 if a rank votes to stop, which is then agreed.
+  // Collective: the lowest answer of the ranks, each at least 1; 0 if a rank votes to stop, which
+  // is then agreed.
   std::int64_t lowest(std::int64_t answer);
 
   RankGroup& group_;
@@ -49,14 +50,15 @@ class StopAgreement {
   bool agreed_ = false, data_is_there_ = false;
 };
 
-// Asks the ranks about ten times a second during long work between two steps, such as an evaluation.
+// Asks the ranks about ten times a second during long work between two steps, such as an
+// evaluation.
 class StopPoller {
  public:
   using Clock = std::chrono::steady_clock;
   explicit StopPoller(StopAgreement& agreement, std::function<Clock::time_point()> now = Clock::now)
       : agreement_(agreement), now_(std::move(now)), begin_(now_()) {}
-  // True: stop now. All ranks must call it equally often: some calls are collectives, at intervals that the slowest
-  // rank determines.
+  // True: stop now. All ranks must call it equally often: some calls are collectives, at intervals
+  // that the slowest rank determines.
   bool stop_now();
 
  private:

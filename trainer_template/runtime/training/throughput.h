@@ -4,26 +4,29 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 
-#include "trainer_template/runtime/base/train_state.h"
-#include "trainer_template/runtime/data/dataset.h"
-#include "trainer_template/runtime/ddp/ddp.h"
-#include "trainer_template/runtime/output/metrics.h"
-#include "trainer_template/runtime/training/task.h"
+#include <torchbridge/ddp.h>
+#include <torchbridge/part.h>
+#include <torchbridge/task.h>
+#include <torchbridge/training_step.h>
 
 namespace torchbridge::train {
 
 // Times are by this rank's clock; samples and tokens are those of all ranks. For one thread.
-class Throughput {
+class Throughput final : public Part {
  public:
-  // `peak_tflops`: of this rank's device; 0: unknown. seconds() continues from `state`. task and ddp must outlive this.
-  Throughput(const Task& task, const Model& model, DistributedDataParallel& ddp, int world_size, double peak_tflops,
-             const TrainState& state);
+  // `peak_tflops`: of this rank's device; 0: unknown. task and ddp must outlive this.
+  Throughput(const Task& task, const Model& model, DistributedDataParallel& ddp, int world_size,
+             double peak_tflops);
 
-  // Call it after each step. Sets the rates and fractions of its record, over the time since the previous step.
-  void measure(StepMetrics& record, std::span<const Batch> batches);
+  // Training time over all starts, pauses included, without steps that a kill has undone. It
+  // differs from run to run.
+  std::string name() const override { return "run"; }
+  PartNumbers numbers() const override;
+  void load(const SavedNumbers& saved) override { seconds_before_ = saved.at("seconds"); }
+  // Sets the rates and fractions of the step's record, over the time since the previous step.
+  void after_step(TrainingStep& step) override;
 
   // While it lives, time does not count as training time: for an evaluation.
   class Pause {
@@ -40,15 +43,13 @@ class Throughput {
 
   // The mean rate of this start: "5120 samples/s", for a language model "81920 tokens/s".
   std::string rate() const;
-  // Over all starts, pauses included: TrainState::seconds.
-  double seconds() const;
 
  private:
   const Task& task_;
   DistributedDataParallel& ddp_;
   const int world_size_;
   const double flops_, peak_tflops_;  // of a sample; 0: unknown
-  const double seconds_before_;
+  double seconds_before_ = 0;         // of earlier starts
   std::int64_t steps_ = 0, samples_ = 0;
   std::optional<double> comm_fraction_;
   const std::chrono::steady_clock::time_point begin_;

@@ -30,14 +30,15 @@ TEST(EnvMap, ReadsIntegersInRange) {
 }
 
 TEST(EnvMap, RejectsMalformedIntegersAndNamesThem) {
-  for (const char* text :
-       {"", " 1", "1 ", "+1", "1x", "x", "0x10", "1.0", "11", "-1", "99999999999999999999", "\xff"}) {
+  for (const char* text : {"", " 1", "1 ", "+1", "1x", "x", "0x10", "1.0", "11", "-1",
+                           "99999999999999999999", "\xff"}) {
     const EnvMap map = {{"RANK", text}};
     const auto number = map.integer("RANK", 0, 10);
     ASSERT_FALSE(number) << "'" << text << "'";
     EXPECT_NE(number.error().message.find("RANK='" + printable(text) + "'"), std::string::npos)
         << number.error().message;
-    EXPECT_NE(number.error().message.find("from 0 to 10"), std::string::npos) << number.error().message;
+    EXPECT_NE(number.error().message.find("from 0 to 10"), std::string::npos)
+        << number.error().message;
   }
 }
 

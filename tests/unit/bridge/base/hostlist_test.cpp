@@ -64,13 +64,15 @@ TEST(Hostlist, RejectsMalformedLists) {
   }
 }
 
-TEST(Hostlist, RejectsNamesLongerThanAnyHostName) {  // a million of them would fill the memory of a node
+// A million of them would fill the memory of a node.
+TEST(Hostlist, RejectsNamesLongerThanAnyHostName) {
   const std::string long_part(256, 'x');
-  for (const std::string& text :
-       {long_part, "n[0-999999]" + long_part, long_part + "[1-2]", "n[1-2]" + long_part + "[3-4]"}) {
+  for (const std::string& text : {long_part, "n[0-999999]" + long_part, long_part + "[1-2]",
+                                  "n[1-2]" + long_part + "[3-4]"}) {
     const auto names = parse_hostlist(text);
     ASSERT_FALSE(names) << text;
-    EXPECT_NE(names.error().message.find("longer than 255 characters"), std::string::npos) << names.error().message;
+    EXPECT_NE(names.error().message.find("longer than 255 characters"), std::string::npos)
+        << names.error().message;
   }
   EXPECT_TRUE(parse_hostlist(std::string(255, 'x')));
 }
@@ -88,8 +90,8 @@ TEST(TaskCounts, ExpandsRepetitions) {
 }
 
 TEST(TaskCounts, RejectsMalformedCounts) {
-  for (const char* text : {"", "0", "-1", "5,1(x", "5,1(x)", "5,1(x0)", "5,1(x3", "5,1(3)", "5 ,1", "x", "1,", "2(x3)4",
-                           "1(x9999999)", "99999999999"}) {
+  for (const char* text : {"", "0", "-1", "5,1(x", "5,1(x)", "5,1(x0)", "5,1(x3", "5,1(3)", "5 ,1",
+                           "x", "1,", "2(x3)4", "1(x9999999)", "99999999999"}) {
     EXPECT_FALSE(parse_task_counts(text)) << text;
   }
 }
@@ -97,7 +99,8 @@ TEST(TaskCounts, RejectsMalformedCounts) {
 TEST(NumberList, ExpandsRangesUpToALimit) {
   EXPECT_EQ(*parse_number_list("0,3-5", 9), (std::vector<int>{0, 3, 4, 5}));
   EXPECT_EQ(*parse_number_list("20000-20001", 65535), (std::vector<int>{20000, 20001}));
-  for (const char* text : {"", "a", "3-", "5-3", "10", "1,,2", "-1"}) EXPECT_FALSE(parse_number_list(text, 9)) << text;
+  for (const char* text : {"", "a", "3-", "5-3", "10", "1,,2", "-1"})
+    EXPECT_FALSE(parse_number_list(text, 9)) << text;
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 namespace torchbridge {
 namespace {
 
-const std::vector<std::string> kNames = {"--epochs", "--eval-every", "--lr", "--lr-schedule", "--task"};
+const std::vector<std::string> kNames = {"--epochs", "--eval-every", "--lr", "--lr-schedule",
+                                         "--task"};
 
 TEST(NearestName, IsTheOneOfTheFewestChanges) {
   const struct {
@@ -26,7 +27,9 @@ TEST(NearestName, IsTheOneOfTheFewestChanges) {
   for (const auto& c : kCases) EXPECT_EQ(nearest_name(c.text, kNames), c.nearest) << c.text;
 }
 
-TEST(NearestName, LeavesLongTextAlone) { EXPECT_EQ(nearest_name(std::string(100'000, 'x'), kNames), ""); }
+TEST(NearestName, LeavesLongTextAlone) {
+  EXPECT_EQ(nearest_name(std::string(100'000, 'x'), kNames), "");
+}
 
 TEST(NearestName, SuggestsNothingWithoutANearestName) {
   EXPECT_EQ(did_you_mean("--epoch", kNames), "; did you mean '--epochs'?");

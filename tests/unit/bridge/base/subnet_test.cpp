@@ -30,11 +30,12 @@ TEST(Subnet, ContainsAddressesOfItsPrefix) {
 }
 
 TEST(Subnet, RejectsMalformedSubnets) {
-  for (const char* text : {"", "/", "10.1.0.0", "10.1.0.0/", "10.1.0.0/33", "10.1.0.0/-1", "10.1.0/16", "fd00::/129",
-                           "ib0/8", "10.1.0.0/8/8"}) {
+  for (const char* text : {"", "/", "10.1.0.0", "10.1.0.0/", "10.1.0.0/33", "10.1.0.0/-1",
+                           "10.1.0/16", "fd00::/129", "ib0/8", "10.1.0.0/8/8"}) {
     const auto subnet = Subnet::parse(text);
     ASSERT_FALSE(subnet) << text;
-    EXPECT_NE(subnet.error().message.find("'" + std::string(text) + "'"), std::string::npos) << subnet.error().message;
+    EXPECT_NE(subnet.error().message.find("'" + std::string(text) + "'"), std::string::npos)
+        << subnet.error().message;
   }
 }
 

@@ -10,12 +10,15 @@ namespace {
 using Variables = std::vector<Variable>;
 using Cells = std::vector<std::string>;
 
-constexpr const char* kRules[] = {"gpus=auto", "gpus=all", "gpus=virtual", "gpus=closest", "gpus=share", "gpus=none"};
+constexpr const char* kRules[] = {"gpus=auto",    "gpus=all",   "gpus=virtual",
+                                  "gpus=closest", "gpus=share", "gpus=none"};
 
-Result<Binding> bound(const EnvMap& environment, const std::string& options, int rank = 1, int tasks = 2,
-                      const Machine& machine = {}) {
-  const Layout layout{.rank = rank, .world_size = tasks, .local_rank = rank, .local_world_size = tasks};
-  return binding_of(environment, layout, *parse_options("omp=keep" + std::string(options.empty() ? "" : ",") + options),
+Result<Binding> bound(const EnvMap& environment, const std::string& options, int rank = 1,
+                      int tasks = 2, const Machine& machine = {}) {
+  const Layout layout{
+      .rank = rank, .world_size = tasks, .local_rank = rank, .local_world_size = tasks};
+  return binding_of(environment, layout,
+                    *parse_options("omp=keep" + std::string(options.empty() ? "" : ",") + options),
                     machine);
 }
 
@@ -26,19 +29,23 @@ std::string value_of(const Binding& binding, std::string_view name) {
   return "-";
 }
 
-// What each task of a node is given as CUDA_VISIBLE_DEVICES, "-" where it keeps its own; an error as its message.
-Cells devices(const std::vector<EnvMap>& environments, const std::string& options, const Machine& machine = {}) {
+// What each task of a node is given as CUDA_VISIBLE_DEVICES, "-" where it keeps its own; an error
+// as its message.
+Cells devices(const std::vector<EnvMap>& environments, const std::string& options,
+              const Machine& machine = {}) {
   Cells cells;
   for (std::size_t rank = 0; rank < environments.size(); ++rank) {
-    const auto binding =
-        bound(environments[rank], options, static_cast<int>(rank), static_cast<int>(environments.size()), machine);
+    const auto binding = bound(environments[rank], options, static_cast<int>(rank),
+                               static_cast<int>(environments.size()), machine);
     cells.push_back(binding ? value_of(*binding, "CUDA_VISIBLE_DEVICES") : binding.error().message);
   }
   return cells;
 }
 
-// The environments of a node's tasks, as Slurm 22.05 was seen to set them: SLURM_STEP_GPUS is as CUDA_VISIBLE_DEVICES.
-std::vector<EnvMap> tasks_seeing(const Cells& visible, const char* on_node, const char* job_gpus = nullptr) {
+// The environments of a node's tasks, as Slurm 22.05 was seen to set them: SLURM_STEP_GPUS is as
+// CUDA_VISIBLE_DEVICES.
+std::vector<EnvMap> tasks_seeing(const Cells& visible, const char* on_node,
+                                 const char* job_gpus = nullptr) {
   std::vector<EnvMap> environments;
   for (const auto& names : visible) {
     EnvMap environment = {{"SLURM_JOB_ID", "7"}};
@@ -88,14 +95,16 @@ TEST(Binding, LeavesTasksWithoutGpusAlone) {
 
 TEST(Binding, AJobWithoutGpusDoesNotGetTheMachines) {
   for (const char* rule : kRules) {
-    const auto binding = bound({{"SLURM_JOB_ID", "7"}}, std::string(rule) + ",cpus=gpu", 1, 64, machine_with(4));
+    const auto binding =
+        bound({{"SLURM_JOB_ID", "7"}}, std::string(rule) + ",cpus=gpu", 1, 64, machine_with(4));
     ASSERT_TRUE(binding) << rule << ": " << binding.error().message;
     EXPECT_EQ(binding->variables, Variables{}) << rule;
   }
 }
 
 TEST(Binding, NamesNoRuleThatIsNotAsked) {
-  const auto binding = bound({{"CUDA_VISIBLE_DEVICES", "0,0"}, {"SLURM_GPUS_ON_NODE", "x"}}, "gpus=none");
+  const auto binding =
+      bound({{"CUDA_VISIBLE_DEVICES", "0,0"}, {"SLURM_GPUS_ON_NODE", "x"}}, "gpus=none");
   ASSERT_TRUE(binding);
   EXPECT_EQ(binding->variables, Variables{});
 }
@@ -103,6 +112,7 @@ TEST(Binding, NamesNoRuleThatIsNotAsked) {
 TEST(Binding, AutoKeepsWhatIsCoherent) {
   const std::vector<EnvMap> kCases[] = {
       tasks_seeing({"0,1", "0,1"}, "2"),          // --gres=gpu:2
+      tasks_seeing({"0, 1", " 0,1 "}, "2"),       // blanks, which CUDA drops
       tasks_seeing({"0,1,2,3", "0,1,2,3"}, "4"),  // more than tasks
       tasks_seeing({"0,1", "2,3"}, "4"),          // --gpus-per-task=2
       tasks_seeing({"unset", "unset"}, "2"),      // --gpu-bind=none
@@ -124,8 +134,10 @@ TEST(Binding, AutoNotesThatLocalRankIsNoIndex) {
        "2 tasks on this node, and each sees 1 GPU: programs that use the GPU of number LOCAL_RANK "
        "will not find it; see gpus=virtual and gpus=all"},
       {tasks_seeing({"0", "1"}, nullptr), "2 tasks on this node, and each sees 1 GPU:"},
-      {tasks_seeing({"0,1", "2,3", "4,5", "6,7"}, "8"), "4 tasks on this node, and each sees 2 GPUs:"},
-      {tasks_seeing({"0,1", "2,3", "0,1", "2,3"}, "4"), "4 tasks on this node, and each sees 2 GPUs:"},  // mask_gpu
+      {tasks_seeing({"0,1", "2,3", "4,5", "6,7"}, "8"),
+       "4 tasks on this node, and each sees 2 GPUs:"},
+      {tasks_seeing({"0,1", "2,3", "0,1", "2,3"}, "4"),
+       "4 tasks on this node, and each sees 2 GPUs:"},  // mask_gpu
   };
   for (const auto& test : kCases) {
     const int tasks = static_cast<int>(test.environments.size());
@@ -149,8 +161,8 @@ TEST(Binding, RejectsMoreTasksThanGpusUnlessTheyShare) {
     for (const char* rule : {"gpus=all", "gpus=virtual", "gpus=closest"}) {
       const auto binding = bound(environments[1], rule, 1, tasks);
       ASSERT_FALSE(binding) << rule;
-      EXPECT_TRUE(binding.error().message.starts_with(std::string(rule) + ": " + std::to_string(tasks) +
-                                                      " tasks on this node for "))
+      EXPECT_TRUE(binding.error().message.starts_with(
+          std::string(rule) + ": " + std::to_string(tasks) + " tasks on this node for "))
           << binding.error().message;
       EXPECT_NE(binding.error().message.find("gpus=share"), std::string::npos);
     }
@@ -159,9 +171,11 @@ TEST(Binding, RejectsMoreTasksThanGpusUnlessTheyShare) {
     const auto automatic = bound(environments[1], "gpus=auto", 1, tasks);
     ASSERT_TRUE(automatic);
     EXPECT_EQ(automatic->variables, Variables{});
-    EXPECT_TRUE(automatic->note.starts_with(std::to_string(tasks) + " tasks on this node for ")) << automatic->note;
+    EXPECT_TRUE(automatic->note.starts_with(std::to_string(tasks) + " tasks on this node for "))
+        << automatic->note;
   }
-  const std::string advice = "give gpus=share if several may use one, or gpus=none if the program uses none";
+  const std::string advice =
+      "give gpus=share if several may use one, or gpus=none if the program uses none";
   const auto environment = tasks_seeing({"0", "0"}, "1")[0];
   EXPECT_EQ(bound(environment, "gpus=virtual").error().message,
             "gpus=virtual: 2 tasks on this node for 1 GPU: ask for one GPU a task, " + advice);
@@ -170,24 +184,29 @@ TEST(Binding, RejectsMoreTasksThanGpusUnlessTheyShare) {
 }
 
 TEST(Binding, AcceptsFewerGpusThanTasksWithoutARule) {
-  const auto binding = bound({}, "gpus=auto,cpus=gpu", 1, 4, machine_with(1));  // mpirun -np 4 on a workstation
+  // mpirun -np 4 on a workstation.
+  const auto binding = bound({}, "gpus=auto,cpus=gpu", 1, 4, machine_with(1));
   ASSERT_TRUE(binding) << binding.error().message;
   EXPECT_FALSE(bound({}, "gpus=virtual", 1, 4, machine_with(1)));
 }
 
 TEST(Binding, NotesThatACgroupHidesTheGpusOfPeers) {
   const std::string note =
-      "2 tasks on this node, and each may open 1 of the step's 2 GPUs: NCCL's peer-to-peer access fails "
+      "2 tasks on this node, and each may open 1 of the step's 2 GPUs: NCCL's peer-to-peer access "
+      "fails "
       "(NVIDIA/nccl#1948); ask for them with --gpus-per-node=2 --gpu-bind=none";
-  const auto own = tasks_seeing({"0", "0"}, "2");  // --gpus-per-task=1: each counts from 0 within its cgroup
+  // --gpus-per-task=1: each counts from 0 within its cgroup.
+  const auto own = tasks_seeing({"0", "0"}, "2");
   for (const char* rule : {"gpus=auto", "gpus=virtual", "gpus=closest"}) {
     EXPECT_EQ(bound(own[0], rule, 0, 2, machine_with(4, 3))->note, note) << rule;
   }
   EXPECT_EQ(bound(own[0], "gpus=none", 0, 2, machine_with(4, 3))->note, "");
-  // All of the machine's GPUs, or of the step's; an unknown machine; two MIG devices of one GPU; one task.
+  // All of the machine's GPUs, or of the step's; an unknown machine; two MIG devices of one GPU;
+  // one task.
   const auto whole = tasks_seeing({"0,1", "0,1"}, "2");
   EXPECT_EQ(bound(whole[0], "gpus=auto", 0, 2, machine_with(4, 2))->note, "");
-  for (const auto& machine : {machine_with(4), machine_with(4, 2), machine_with(0), machine_with(1)}) {
+  for (const auto& machine :
+       {machine_with(4), machine_with(4, 2), machine_with(0), machine_with(1)}) {
     EXPECT_EQ(bound(own[0], "gpus=auto", 0, 2, machine)->note.find("NCCL"), std::string::npos);
   }
   EXPECT_EQ(bound(tasks_seeing({"0"}, "2")[0], "gpus=auto", 0, 1, machine_with(4, 3))->note, "");
@@ -199,62 +218,82 @@ TEST(Binding, ReadsTheMachineForANoteWhereRank0SeesAPartOfTheNodesGpus) {
   EXPECT_TRUE(notes_need_machine(own, first, {}));
   EXPECT_FALSE(notes_need_machine(whole, first, {}));
   EXPECT_FALSE(notes_need_machine({}, first, {}));
-  EXPECT_FALSE(notes_need_machine(own, {.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2}, {}));
+  EXPECT_FALSE(notes_need_machine(
+      own, {.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2}, {}));
   EXPECT_FALSE(notes_need_machine(own, {}, {}));
   EXPECT_FALSE(notes_need_machine(own, first, *parse_options("gpus=none")));
 }
 
 TEST(Binding, VirtualGivesOneDeviceAsLocalRankZero) {
-  EXPECT_EQ(devices(tasks_seeing({"GPU-a,GPU-b", "GPU-a,GPU-b"}, "2"), "gpus=virtual"), (Cells{"GPU-a", "GPU-b"}));
+  EXPECT_EQ(devices(tasks_seeing({"GPU-a,GPU-b", "GPU-a,GPU-b"}, "2"), "gpus=virtual"),
+            (Cells{"GPU-a", "GPU-b"}));
   EXPECT_EQ(devices(tasks_seeing({"0,1,2,3", "0,1,2,3"}, "4"), "gpus=virtual"), (Cells{"0", "1"}));
   EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "2"), "gpus=virtual"), (Cells{"0", "1"}));
   EXPECT_EQ(devices(tasks_seeing({"0", "1"}, nullptr), "gpus=virtual"), (Cells{"0", "1"}));
   EXPECT_EQ(devices(tasks_seeing({"0,1", "2,3"}, "4"), "gpus=virtual"), (Cells{"0", "2"}));
-  EXPECT_EQ(devices(tasks_seeing({"MIG-GPU-a/1/0,MIG-GPU-a/2/0", "MIG-GPU-a/1/0,MIG-GPU-a/2/0"}, "2"), "gpus=virtual"),
-            (Cells{"MIG-GPU-a/1/0", "MIG-GPU-a/2/0"}));
+  EXPECT_EQ(
+      devices(tasks_seeing({"MIG-GPU-a/1/0,MIG-GPU-a/2/0", "MIG-GPU-a/1/0,MIG-GPU-a/2/0"}, "2"),
+              "gpus=virtual"),
+      (Cells{"MIG-GPU-a/1/0", "MIG-GPU-a/2/0"}));
   EXPECT_EQ(devices({{}, {}}, "gpus=virtual", machine_with(2)), (Cells{"0", "1"}));
   EXPECT_EQ(value_of(*bound(tasks_seeing({"0", "1"}, "2")[1], "gpus=virtual"), "LOCAL_RANK"), "0");
 
-  const auto unclear = bound(tasks_seeing({"0,1", "2,3", "0,1", "2,3"}, "4")[1], "gpus=virtual", 1, 4);
+  const auto unclear =
+      bound(tasks_seeing({"0,1", "2,3", "0,1", "2,3"}, "4")[1], "gpus=virtual", 1, 4);
   ASSERT_FALSE(unclear);
-  EXPECT_NE(unclear.error().message.find("each sees 2 GPUs of 4, and which of them are its own is not known"),
+  EXPECT_NE(unclear.error().message.find(
+                "each sees 2 GPUs of 4, and which of them are its own is not known"),
             std::string::npos);
 }
 
 TEST(Binding, ShareGivesNeighboursTheSameDevice) {
-  EXPECT_EQ(devices(tasks_seeing({"0,1", "0,1", "0,1", "0,1"}, "2"), "gpus=share"), (Cells{"0", "0", "1", "1"}));
-  EXPECT_EQ(devices(tasks_seeing({"0,1", "0,1", "0,1"}, "2"), "gpus=share"), (Cells{"0", "0", "1"}));
+  EXPECT_EQ(devices(tasks_seeing({"0,1", "0,1", "0,1", "0,1"}, "2"), "gpus=share"),
+            (Cells{"0", "0", "1", "1"}));
+  EXPECT_EQ(devices(tasks_seeing({"0,1", "0,1", "0,1"}, "2"), "gpus=share"),
+            (Cells{"0", "0", "1"}));
   EXPECT_EQ(devices(tasks_seeing({"0", "0", "1", "1"}, "2"), "gpus=share"),
-            (Cells{"0", "0", "1", "1"}));                                                  // as Slurm gave
-  EXPECT_EQ(devices(tasks_seeing({"0,1", "0,1"}, "2"), "gpus=share"), (Cells{"0", "1"}));  // enough for all
-  EXPECT_EQ(devices(tasks_seeing({"0,1", "2,3", "0,1", "2,3"}, "4"), "gpus=share"), (Cells{"0", "3", "0", "3"}));
-  EXPECT_EQ(value_of(*bound(tasks_seeing({"0,1", "0,1"}, "2")[1], "gpus=share"), "LOCAL_RANK"), "0");
+            (Cells{"0", "0", "1", "1"}));  // as Slurm gave
+  // Enough for all.
+  EXPECT_EQ(devices(tasks_seeing({"0,1", "0,1"}, "2"), "gpus=share"), (Cells{"0", "1"}));
+  EXPECT_EQ(devices(tasks_seeing({"0,1", "2,3", "0,1", "2,3"}, "4"), "gpus=share"),
+            (Cells{"0", "3", "0", "3"}));
+  EXPECT_EQ(value_of(*bound(tasks_seeing({"0,1", "0,1"}, "2")[1], "gpus=share"), "LOCAL_RANK"),
+            "0");
 }
 
 TEST(Binding, AllShowsTheStepsGpusToEachTask) {
   EXPECT_EQ(devices(tasks_seeing({"0,1", "0,1"}, "2"), "gpus=all"), (Cells{"-", "-"}));
   // The whole machine.
-  EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "2"), "gpus=all", machine_with(2)), (Cells{"0,1", "0,1"}));
-  EXPECT_EQ(devices(tasks_seeing({"0,1", "2,3"}, "4"), "gpus=all", machine_with(4)), (Cells{"0,1,2,3", "0,1,2,3"}));
+  EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "2"), "gpus=all", machine_with(2)),
+            (Cells{"0,1", "0,1"}));
+  EXPECT_EQ(devices(tasks_seeing({"0,1", "2,3"}, "4"), "gpus=all", machine_with(4)),
+            (Cells{"0,1,2,3", "0,1,2,3"}));
   EXPECT_EQ(devices(tasks_seeing({"GPU-0", "GPU-1"}, "2"), "gpus=all", machine_with(2)),
             (Cells{"GPU-0,GPU-1", "GPU-0,GPU-1"}));
   // All that a device cgroup leaves of it, counted from 0.
-  EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "2"), "gpus=all", machine_with(4, 2)), (Cells{"0,1", "0,1"}));
+  EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "2"), "gpus=all", machine_with(4, 2)),
+            (Cells{"0,1", "0,1"}));
   // --gpu-bind=map_gpu:1,0: LOCAL_RANK still indexes the GPU that the user chose.
-  EXPECT_EQ(devices(tasks_seeing({"1", "0"}, "2"), "gpus=all", machine_with(2)), (Cells{"1,0", "1,0"}));
-  // A part of the machine: SLURM_JOB_GPUS, or the numbers themselves, where each task finds its own at its index.
-  EXPECT_EQ(devices(tasks_seeing({"1", "3"}, "2", "1,3"), "gpus=all", machine_with(4)), (Cells{"1,3", "1,3"}));
+  EXPECT_EQ(devices(tasks_seeing({"1", "0"}, "2"), "gpus=all", machine_with(2)),
+            (Cells{"1,0", "1,0"}));
+  // A part of the machine: SLURM_JOB_GPUS, or the numbers themselves, where each task finds its own
+  // at its index.
+  EXPECT_EQ(devices(tasks_seeing({"1", "3"}, "2", "1,3"), "gpus=all", machine_with(4)),
+            (Cells{"1,3", "1,3"}));
   EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "2"), "gpus=all"), (Cells{"0,1", "0,1"}));
-  EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "3", "0,1,2"), "gpus=all"), (Cells{"0,1", "0,1"}));  // no task confirms 2
+  // No task confirms 2.
+  EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "3", "0,1,2"), "gpus=all"), (Cells{"0,1", "0,1"}));
   EnvMap old = {{"CUDA_VISIBLE_DEVICES", "1"}, {"SLURM_STEP_GPUS", "0,1"}};
   EXPECT_EQ(value_of(*bound(old, "gpus=all"), "CUDA_VISIBLE_DEVICES"), "0,1");
 }
 
 TEST(Binding, AllFindsTheGpusOfARecordedStep) {
   const char* const recorded = "slurm-22.05-1n2t-gpus-per-task";
-  EXPECT_EQ(devices({recorded_environment(recorded, 0), recorded_environment(recorded, 1)}, "gpus=all"),
-            (Cells{"0,1", "0,1"}));
-  EXPECT_EQ(devices({recorded_environment(recorded, 0), recorded_environment(recorded, 1)}, "gpus=virtual"),
+  EXPECT_EQ(
+      devices({recorded_environment(recorded, 0), recorded_environment(recorded, 1)}, "gpus=all"),
+      (Cells{"0,1", "0,1"}));
+  EXPECT_EQ(devices({recorded_environment(recorded, 0), recorded_environment(recorded, 1)},
+                    "gpus=virtual"),
             (Cells{"0", "1"}));
 }
 
@@ -265,11 +304,13 @@ TEST(Binding, AllRejectsUnknownGpusOfTheStep) {
     const char* message;
   } kCases[] = {
       {tasks_seeing({"0", "0"}, "2"), machine_with(4, 3),
-       "gpus=all: this task may open 1 GPU of the 2 that the step has on this node: the others are hidden from it: ask "
+       "gpus=all: this task may open 1 GPU of the 2 that the step has on this node: the others are "
+       "hidden from it: ask "
        "for them with "
        "--gpus-per-node or --gres instead of --gpus-per-task, or give gpus=virtual"},
       {tasks_seeing({"1", "3"}, "2"), machine_with(4),
-       "gpus=all: this task sees GPU 3, and the other GPUs of the step on this node are not known:"},
+       "gpus=all: this task sees GPU 3, and the other GPUs of the step on this node are not "
+       "known:"},
       {tasks_seeing({"2", "3"}, "2", "0,1"), machine_with(4),
        "gpus=all: this task sees GPU 3, and the other GPUs"},  // another node's
       {tasks_seeing({"GPU-a", "GPU-b"}, "2"), machine_with(2),
@@ -278,7 +319,8 @@ TEST(Binding, AllRejectsUnknownGpusOfTheStep) {
        "gpus=all: this task sees GPU MIG-b, and the other GPUs"},
       {tasks_seeing({"0", "1"}, nullptr), {}, "gpus=all: this task sees GPU 1, and the other GPUs"},
       {tasks_seeing({"unset", "unset"}, "2"), machine_with(4),
-       "gpus=all: CUDA_VISIBLE_DEVICES is not set, the step has 2 GPUs on this node, and the task may open 4: leave "
+       "gpus=all: CUDA_VISIBLE_DEVICES is not set, the step has 2 GPUs on this node, and the task "
+       "may open 4: leave "
        "--gpu-bind=none out"},
   };
   for (const auto& test : kCases) {
@@ -307,9 +349,11 @@ TEST(Binding, ReadsTheMachineOnlyForRulesThatNeedIt) {
   const struct {
     const char* options;
     bool needed;
-  } kCases[] = {{"", false},        {"gpus=none", false},        {"gpus=all", true}, {"gpus=closest", true},
+  } kCases[] = {{"", false},        {"gpus=none", false},
+                {"gpus=all", true}, {"gpus=closest", true},
                 {"cpus=gpu", true}, {"gpus=none,cpus=gpu", true}};
-  for (const auto& test : kCases) EXPECT_EQ(needs_machine(*parse_options(test.options)), test.needed) << test.options;
+  for (const auto& test : kCases)
+    EXPECT_EQ(needs_machine(*parse_options(test.options)), test.needed) << test.options;
 }
 
 TEST(Binding, SetsThreadsAsTorchrunDoes) {
@@ -330,7 +374,8 @@ TEST(Binding, SetsThreadsAsTorchrunDoes) {
   };
   for (const auto& test : kCases) {
     const Layout layout{.world_size = test.tasks, .local_world_size = test.tasks};
-    EXPECT_EQ(binding_of(test.environment, layout, *parse_options(test.options))->variables, test.expected)
+    EXPECT_EQ(binding_of(test.environment, layout, *parse_options(test.options))->variables,
+              test.expected)
         << test.options;
   }
 }

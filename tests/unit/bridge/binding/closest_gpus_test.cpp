@@ -37,13 +37,14 @@ long sum_of(const Table& distances, const Gpus& gpus) {
   return sum;
 }
 
-TEST(ClosestGpus, NoAssignmentIsNearer) {
+TEST(ClosestGpus, AreAssignedSoThatNoAssignmentIsNearer) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
     const std::size_t gpus = 1 + random() % 6, tasks = 1 + random() % gpus;
     Table distances(tasks, std::vector<int>(gpus));
     for (auto& row : distances)
-      std::generate(row.begin(), row.end(), [&] { return 10 + static_cast<int>(random() % 3) * 11; });
+      std::generate(row.begin(), row.end(),
+                    [&] { return 10 + static_cast<int>(random() % 3) * 11; });
     const Gpus found = closest_gpus(distances);
     Gpus distinct = found;
     std::sort(distinct.begin(), distinct.end());
@@ -53,7 +54,9 @@ TEST(ClosestGpus, NoAssignmentIsNearer) {
     std::iota(all.begin(), all.end(), std::size_t{0});
     long least = sum_of(distances, found);
     do {
-      least = std::min(least, sum_of(distances, Gpus(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(tasks))));
+      least = std::min(
+          least,
+          sum_of(distances, Gpus(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(tasks))));
     } while (std::next_permutation(all.begin(), all.end()));
     EXPECT_EQ(sum_of(distances, found), least) << "round " << round;
   }
@@ -65,17 +68,20 @@ Sets second_of_two(const char* type, const char* list, const CpuSet& own) {
   EnvMap environment;
   if (type != nullptr) environment.set("SLURM_CPU_BIND_TYPE", type);
   if (list != nullptr) environment.set("SLURM_CPU_BIND_LIST", list);
-  return slurm_task_cpus(environment, {.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2}, own);
+  return slurm_task_cpus(environment,
+                         {.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2}, own);
 }
 
 TEST(SlurmTaskCpus, FollowsSlurmsCpuBinding) {
   EXPECT_EQ(second_of_two("mask_cpu:", "0x1,0x2", {1}), (Sets{{0}, {1}}));
-  EXPECT_EQ(second_of_two("mask_cpu:", "2,1", {0}), (Sets{{1}, {0}}));           // as --cpu-bind=mask_cpu is passed on
+  // As --cpu-bind=mask_cpu is passed on.
+  EXPECT_EQ(second_of_two("mask_cpu:", "2,1", {0}), (Sets{{1}, {0}}));
   EXPECT_EQ(second_of_two("mask_cpu:", "0x3", {0, 1}), (Sets{{0, 1}, {0, 1}}));  // srun repeats it
   EXPECT_EQ(second_of_two("mask_cpu:", "0x1,0xe", {1}), (Sets{{0}, {1, 2, 3}}));
   EXPECT_EQ(second_of_two("map_cpu:", "1,0", {0}), (Sets{{1}, {0}}));
   EXPECT_EQ(second_of_two("none", "", {0, 1}), (Sets{{0, 1}, {0, 1}}));
-  EXPECT_EQ(second_of_two(nullptr, nullptr, {0, 1}), (Sets{{0, 1}, {0, 1}}));  // TaskPlugin=task/none
+  // TaskPlugin=task/none.
+  EXPECT_EQ(second_of_two(nullptr, nullptr, {0, 1}), (Sets{{0, 1}, {0, 1}}));
 }
 
 TEST(SlurmTaskCpus, IsEmptyWhereSlurmsBindingIsNotKnown) {

@@ -26,7 +26,8 @@ TEST(CpuSet, ReadsAndWritesLists) {
   for (const char* wrong : {"-1", "0-", "3-1", "a", "0,,1", "0-65536", "0 1"}) {
     const auto cpus = parse_cpu_list(wrong);
     ASSERT_FALSE(cpus) << wrong;
-    EXPECT_EQ(cpus.error().message, "'" + std::string(wrong) + "': expected CPU numbers such as 0-3,8, at most 65535");
+    EXPECT_EQ(cpus.error().message,
+              "'" + std::string(wrong) + "': expected CPU numbers such as 0-3,8, at most 65535");
   }
 }
 
@@ -35,11 +36,16 @@ TEST(CpuSet, ReadsMasks) {
     const char* text;
     CpuSet cpus;
   } kCases[] = {
-      {"0x1", {0}}, {"2", {1}}, {"0xF0", {4, 5, 6, 7}}, {"0x0", {}}, {"0x10000000000000001", {0, 64}},
+      {"0x1", {0}},
+      {"2", {1}},
+      {"0xF0", {4, 5, 6, 7}},
+      {"0x0", {}},
+      {"0x10000000000000001", {0, 64}},
   };
   for (const auto& test : kCases) EXPECT_EQ(*parse_cpu_mask(test.text), test.cpus) << test.text;
   const std::string too_long(20000, 'f');
-  for (const auto& wrong : {std::string(""), std::string("0x"), std::string("0xg"), std::string("-1"), too_long}) {
+  for (const auto& wrong :
+       {std::string(""), std::string("0x"), std::string("0xg"), std::string("-1"), too_long}) {
     EXPECT_FALSE(parse_cpu_mask(wrong)) << wrong;
   }
 }

@@ -11,23 +11,24 @@ TEST(Topology, ReadsPciAddresses) {
     ASSERT_TRUE(address) << text;
     EXPECT_EQ(address->text(), text);
   }
-  EXPECT_EQ(parse_pci_address("00000000:1B:00.0")->text(), "0000:1b:00.0");  // as nvidia-smi writes it
-  for (const char* wrong : {"", "07:00.0", "0000:07:00", "0000:07:00.8", "0000:100:00.0", "0000:07:20.0",
-                            "0000:07:00.0 ", "0000:0x7:00.0"}) {
+  // As nvidia-smi writes it.
+  EXPECT_EQ(parse_pci_address("00000000:1B:00.0")->text(), "0000:1b:00.0");
+  for (const char* wrong : {"", "07:00.0", "0000:07:00", "0000:07:00.8", "0000:100:00.0",
+                            "0000:07:20.0", "0000:07:00.0 ", "0000:0x7:00.0"}) {
     EXPECT_FALSE(parse_pci_address(wrong)) << wrong;
   }
 }
 
 TEST(Topology, ReadsTheDriversRecord) {
-  const auto record =
-      parse_driver_record("Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-1d3e\nDevice Minor: \t 3\nGPU Excluded:\t Yes\n");
+  const auto record = parse_driver_record(
+      "Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-1d3e\nDevice Minor: \t 3\nGPU Excluded:\t Yes\n");
   ASSERT_TRUE(record);
   EXPECT_EQ(record->minor, 3);
   EXPECT_EQ(record->uuid, "GPU-1d3e");
   EXPECT_TRUE(record->excluded);
 
-  const auto unused =
-      parse_driver_record("GPU UUID:        GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?\nBlacklisted:     No");
+  const auto unused = parse_driver_record(
+      "GPU UUID:        GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?\nBlacklisted:     No");
   ASSERT_TRUE(unused);
   EXPECT_EQ(unused->minor, -1);
   EXPECT_EQ(unused->uuid, "");
@@ -39,7 +40,8 @@ TEST(Topology, ReadsTheDriversRecord) {
 TEST(Topology, ReadsDistances) {
   EXPECT_EQ(*parse_distances("10 12  32\n"), (std::vector<int>{10, 12, 32}));
   EXPECT_EQ(*parse_distances(""), std::vector<int>());
-  for (const char* wrong : {"10 x", "10,12", "256", "-1"}) EXPECT_FALSE(parse_distances(wrong)) << wrong;
+  for (const char* wrong : {"10 x", "10,12", "256", "-1"})
+    EXPECT_FALSE(parse_distances(wrong)) << wrong;
 }
 
 // Two nodes with two GPUs each, in reverse order, and one without a NUMA node.

@@ -1,10 +1,12 @@
-// Ranks as threads of this process: a node is another key of the unix sockets, and another address on loopback.
+// Ranks as threads of this process: a node is another key of the unix sockets, and another address
+// on loopback.
 #include "bridge/bootstrap/all_gather.h"
 
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <future>
 
 #include <gtest/gtest.h>
@@ -20,23 +22,30 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLong{20'000}, kShort{500};
 
 std::string name_of_test() {
-  return std::to_string(getpid()) + " " + testing::UnitTest::GetInstance()->current_test_info()->name();
+  return std::to_string(getpid()) + " " +
+         testing::UnitTest::GetInstance()->current_test_info()->name();
 }
 
 class OneNode : public ::testing::Test {
  protected:
   static BootstrapGroup member(int rank, int size) {
     const std::string key = name_of_test();
-    return {.job = key, .rank = rank, .size = size, .node_key = key, .local_rank = rank, .local_size = size};
+    return {.job = key,
+            .rank = rank,
+            .size = size,
+            .node_key = key,
+            .local_rank = rank,
+            .local_size = size};
   }
-  static std::vector<Result<Gathered>> gather(const std::vector<int>& ranks, int size, milliseconds timeout,
-                                              int rounds = 1) {
+  static std::vector<Result<Gathered>> gather(const std::vector<int>& ranks, int size,
+                                              milliseconds timeout, int rounds = 1) {
     std::vector<std::future<Result<Gathered>>> running;
     for (const int rank : ranks) {
       running.push_back(std::async(std::launch::async, [=] {
         Result<Gathered> last = Error{"none"};
         for (int round = 0; round < rounds; ++round) {
-          last = all_gather(member(rank, size), "rank " + std::to_string(rank) + " round " + std::to_string(round),
+          last = all_gather(member(rank, size),
+                            "rank " + std::to_string(rank) + " round " + std::to_string(round),
                             timeout);
         }
         return last;
@@ -51,7 +60,8 @@ class OneNode : public ::testing::Test {
 TEST_F(OneNode, EveryRankGetsEveryValue) {
   for (const auto& rank : gather({2, 0, 3, 1}, 4, kLong)) {
     ASSERT_TRUE(rank) << rank.error().message;
-    EXPECT_EQ(rank->values, (Values{"rank 0 round 0", "rank 1 round 0", "rank 2 round 0", "rank 3 round 0"}));
+    EXPECT_EQ(rank->values,
+              (Values{"rank 0 round 0", "rank 1 round 0", "rank 2 round 0", "rank 3 round 0"}));
   }
 }
 
@@ -66,7 +76,7 @@ TEST_F(OneNode, ConsecutiveRoundsDoNotMix) {
 TEST_F(OneNode, NamesThatAnotherUserHasArePassedOver) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
   const BootstrapGroup group = member(0, 3);
-  const std::string key = group.node_key + " " + std::to_string(siphash(group.secret, group.node_key));
+  const std::string key = name_on_node(group);
   for (const bool listens : {true, false}) {
     const Child attacker([&] { return take_as_nobody(key, 20, listens); });
     for (const auto& rank : gather({2, 1, 0}, 3, kLong)) {
@@ -74,6 +84,21 @@ TEST_F(OneNode, NamesThatAnotherUserHasArePassedOver) {
       EXPECT_EQ(rank->values, (Values{"rank 0 round 0", "rank 1 round 0", "rank 2 round 0"}));
     }
   }
+}
+
+TEST_F(OneNode, NamesCannotBeTakenByAnotherUserWithoutTheSecret) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  constexpr int kAllNames = 64;
+  BootstrapGroup first = member(0, 2), second = member(1, 2);
+  const Child attacker([&] { return take_as_nobody(name_on_node(first), kAllNames, true); });
+  EXPECT_FALSE(all_gather(first, "first", kShort))
+      << "without a secret the names follow from the key";
+  first.secret = second.secret = group_secret("a token of the job");
+  auto other = std::async(std::launch::async, [&] { return all_gather(second, "second", kLong); });
+  const auto gathered = all_gather(first, "first", kLong);
+  ASSERT_TRUE(gathered) << gathered.error().message;
+  EXPECT_EQ(gathered->values, (Values{"first", "second"}));
+  EXPECT_TRUE(other.get());
 }
 
 TEST_F(OneNode, EveryRankGetsTheMissingRanks) {
@@ -87,10 +112,10 @@ TEST_F(OneNode, EveryRankGetsTheMissingRanks) {
 TEST_F(OneNode, ReportsThatItsFirstRankDidNotArrive) {
   const auto gathered = gather({1}, 2, milliseconds(300));
   ASSERT_FALSE(gathered[0]);
-  EXPECT_EQ(
-      gathered[0].error().message,
-      "the first rank of this node did not answer within 0.3 s: does every rank run this program, and do all share one "
-      "network namespace?");
+  EXPECT_EQ(gathered[0].error().message,
+            "the first rank of this node did not answer within 0.3 s: does every rank run this "
+            "program, and do all share one "
+            "network namespace?");
 }
 
 TEST_F(OneNode, OneRankIsAlone) {
@@ -105,7 +130,8 @@ TEST_F(OneNode, AllGetTheReducedValues) {
       if (fails) return Error{"no sense in " + values[1]};
       return Values{values[0] + "+" + values[1]};
     };
-    auto second = std::async(std::launch::async, [&] { return all_gather(member(1, 2), "b", kLong, reduce); });
+    auto second = std::async(std::launch::async,
+                             [&] { return all_gather(member(1, 2), "b", kLong, reduce); });
     const auto first = all_gather(member(0, 2), "a", kLong, reduce);
     for (const auto& rank : {first, second.get()}) {
       ASSERT_EQ(static_cast<bool>(rank), !fails);
@@ -122,23 +148,26 @@ class TwoNodes : public ::testing::Test {
  protected:
   BootstrapGroup member(int rank) const {
     const bool first = rank == 0 || rank == 3;
-    return {.job = name_of_test(),
-            .secret = {11, 22},
-            .rank = rank,
-            .size = 4,
-            .node_key = name_of_test() + (first ? " first" : " second"),
-            .local_rank = rank >= 2 ? 1 : 0,
-            .local_size = 2,
-            .listens = first,
-            .ports = ports_,
-            .first_hosts = first ? std::vector<std::string>() : std::vector<std::string>{"127.0.0.1"}};
+    return {
+        .job = name_of_test(),
+        .secret = "secret",
+        .rank = rank,
+        .size = 4,
+        .node_key = name_of_test() + (first ? " first" : " second"),
+        .local_rank = rank >= 2 ? 1 : 0,
+        .local_size = 2,
+        .listens = first,
+        .ports = ports_,
+        .first_hosts = first ? std::vector<std::string>() : std::vector<std::string>{"127.0.0.1"}};
   }
   static std::future<Result<Gathered>> starts(BootstrapGroup group, milliseconds timeout = kLong) {
-    return std::async(std::launch::async,
-                      [=] { return all_gather(group, "rank " + std::to_string(group.rank), timeout); });
+    return std::async(std::launch::async, [=] {
+      return all_gather(group, "rank " + std::to_string(group.rank), timeout);
+    });
   }
   // The second node's first rank, with other hosts to connect to.
-  BootstrapGroup caller(std::vector<std::string> first_hosts, std::vector<std::string> other_hosts = {}) const {
+  BootstrapGroup caller(std::vector<std::string> first_hosts,
+                        std::vector<std::string> other_hosts = {}) const {
     BootstrapGroup group = member(1);
     group.first_hosts = std::move(first_hosts);
     group.other_hosts = std::move(other_hosts);
@@ -148,7 +177,8 @@ class TwoNodes : public ::testing::Test {
     for (auto& rank : ranks) {
       const auto gathered = rank.get();
       ASSERT_TRUE(gathered) << gathered.error().message;
-      EXPECT_EQ(gathered->values, (Values{"rank 0", "rank 1", "rank 2", "rank 3"})) << gathered->unreached;
+      EXPECT_EQ(gathered->values, (Values{"rank 0", "rank 1", "rank 2", "rank 3"}))
+          << gathered->unreached;
     }
   }
   template <class... Futures>
@@ -167,7 +197,8 @@ TEST_F(TwoNodes, EveryRankGetsEveryValue) {
 
 // mpirun's host has no rank, or its name does not resolve: the list of nodes has a listener.
 TEST_F(TwoNodes, OtherHostsAreTriedWhereTheFirstHasNoListener) {
-  const BootstrapGroup calls = caller({"192.0.2.1", "no-such-host.invalid"}, {"no-such-host.invalid", "127.0.0.1"});
+  const BootstrapGroup calls =
+      caller({"192.0.2.1", "no-such-host.invalid"}, {"no-such-host.invalid", "127.0.0.1"});
   expect_all(all(starts(member(0)), starts(calls), starts(member(2)), starts(member(3))));
 }
 
@@ -192,7 +223,7 @@ TEST_F(TwoNodes, ProcessesWithoutTheSecretAreIgnored) {
   BootstrapGroup other_secret = caller({"127.0.0.1"}), other_job = other_secret;
   other_secret.local_size = other_job.local_size = 1;
   other_secret.connect_timeout = other_job.connect_timeout = milliseconds(300);
-  other_secret.secret = {11, 23};
+  other_secret.secret = "another";
   other_job.job = "78";
   auto first = starts(member(0)), fourth = starts(member(3));
   for (const auto& group : {other_secret, other_job}) {
@@ -214,8 +245,8 @@ bool is_closed(const Socket& socket) {
   return poll(&ready, 1, 10'000) == 1 && recv(socket.descriptor(), &byte, 1, 0) <= 0;
 }
 
-// What others send is not kept: a header without a proof ends the connection before its body has come, and of many
-// silent ones the oldest are closed.
+// What others send is not kept: a header without a proof ends the connection before its body has
+// come, and of many silent ones the oldest are closed.
 TEST_F(TwoNodes, ManyStrangersDoNotKeepTheRanksApart) {
   auto first = starts(member(0)), fourth = starts(member(3));
   const auto stranger = [&] {
@@ -233,8 +264,25 @@ TEST_F(TwoNodes, ManyStrangersDoNotKeepTheRanksApart) {
   expect_all(all(std::move(first), std::move(fourth), starts(member(1)), starts(member(2))));
 }
 
+// Others connect faster than they are accepted.
+TEST_F(TwoNodes, AFloodOfConnectionsDoesNotMoveTheDeadline) {
+  std::atomic<bool> goes_on = true;
+  std::vector<std::future<void>> flood;
+  for (int i = 0; i < 6; ++i) {
+    flood.push_back(std::async(std::launch::async, [&] {
+      while (goes_on) (void)!connect_to({"127.0.0.1", ports_[0]}, milliseconds(100));
+    }));
+  }
+  auto first = starts(member(0), kShort);
+  EXPECT_EQ(first.wait_for(milliseconds(10'000)), std::future_status::ready);
+  goes_on = false;
+  for (auto& one : flood) one.get();
+  EXPECT_FALSE(first.get());
+}
+
 TEST_F(TwoNodes, EveryRankGetsTheMissingRanks) {
-  auto first = starts(member(0), kShort), fourth = starts(member(3), kShort), second = starts(member(1), kShort);
+  auto first = starts(member(0), kShort), fourth = starts(member(3), kShort),
+       second = starts(member(1), kShort);
   for (auto* rank : {&first, &fourth, &second}) {
     const auto gathered = rank->get();
     ASSERT_FALSE(gathered);
@@ -265,7 +313,9 @@ TEST_F(TwoNodes, ARankThatClosesItsConnectionIsNotCounted) {
 
 TEST_F(TwoNodes, TheCallerMayNameTheMissingRanks) {
   BootstrapGroup group = member(0);
-  group.missing = [](const std::vector<bool>& arrived) { return arrived[1] ? "all there" : "n1 is missing"; };
+  group.missing = [](const std::vector<bool>& arrived) {
+    return arrived[1] ? "all there" : "n1 is missing";
+  };
   const auto gathered = starts(group, kShort).get();
   ASSERT_FALSE(gathered);
   EXPECT_EQ(gathered.error().message, "n1 is missing");
@@ -284,7 +334,8 @@ TEST_F(TwoNodes, AnUnreachedGroupIsReportedWithTheReasons) {
         "no other node of this job answered within 0.2 s at 127.0.0.1 (cannot connect to "
         "127.0.0.1 port "))
         << gathered->unreached;
-    EXPECT_NE(gathered->unreached.find(", no-such-host.invalid ("), std::string::npos) << gathered->unreached;
+    EXPECT_NE(gathered->unreached.find(", no-such-host.invalid ("), std::string::npos)
+        << gathered->unreached;
   }
 }
 

@@ -18,22 +18,27 @@ using Values = std::vector<std::string>;
 // Instead of PMIx: returns at once.
 class Fixed : public Exchange {
  public:
-  Result<Values> all_gather(const std::string&, milliseconds) override { return Values{"fallback"}; }
+  Result<Values> all_gather(const std::string&, milliseconds) override {
+    return Values{"fallback"};
+  }
 };
 
 class GroupExchangeTest : public ::testing::Test {
  protected:
-  // Ranks 0 and 3 on the first node, 1 and 2 on the second. `late` starts after two thirds of the timeout.
-  std::vector<Result<Values>> gather(const std::vector<int>& ranks, milliseconds timeout, int rounds = 1,
-                                     int late = -1) {
+  // Ranks 0 and 3 on the first node, 1 and 2 on the second. `late` starts after two thirds of the
+  // timeout.
+  std::vector<Result<Values>> gather(const std::vector<int>& ranks, milliseconds timeout,
+                                     int rounds = 1, int late = -1) {
     std::vector<Result<Values>> answers(ranks.size(), Error{"none"});
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       threads.emplace_back([&, i] {
         if (ranks[i] == late) std::this_thread::sleep_for(timeout * 2 / 3);
         for (int round = 0; round < rounds; ++round) {
-          const std::string value = "rank " + std::to_string(ranks[i]) + " round " + std::to_string(round);
-          answers[i] = make_group_exchange(group_of(ranks[i]), fallback_)->all_gather(value, timeout);
+          const std::string value =
+              "rank " + std::to_string(ranks[i]) + " round " + std::to_string(round);
+          answers[i] =
+              make_group_exchange(group_of(ranks[i]), fallback_)->all_gather(value, timeout);
         }
       });
     }
@@ -45,10 +50,11 @@ class GroupExchangeTest : public ::testing::Test {
     const bool first = rank == 0 || rank == 3;
     const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
     return {.job = test,
-            .secret = {1, 2},
+            .secret = "secret",
             .rank = rank,
             .size = 4,
-            .node_key = "test " + std::to_string(getpid()) + " " + test + (first ? " first" : " second"),
+            .node_key =
+                "test " + std::to_string(getpid()) + " " + test + (first ? " first" : " second"),
             .local_rank = rank >= 2 ? 1 : 0,
             .local_size = 2,
             .listens = first,
@@ -58,13 +64,16 @@ class GroupExchangeTest : public ::testing::Test {
 
   std::vector<int> ports_ = {free_port()};
   Values hosts_ = {"127.0.0.1"};
-  FallbackExchange fallback_ = [] { return Result<std::unique_ptr<Exchange>>(Error{"no fallback"}); };
+  FallbackExchange fallback_ = [] {
+    return Result<std::unique_ptr<Exchange>>(Error{"no fallback"});
+  };
 };
 
 TEST_F(GroupExchangeTest, EveryRankGetsEveryValueRoundAfterRound) {
   for (const auto& answer : gather({3, 1, 2, 0}, milliseconds(20'000), 20)) {
     ASSERT_TRUE(answer) << answer.error().message;
-    EXPECT_EQ(*answer, (Values{"rank 0 round 19", "rank 1 round 19", "rank 2 round 19", "rank 3 round 19"}));
+    EXPECT_EQ(*answer,
+              (Values{"rank 0 round 19", "rank 1 round 19", "rank 2 round 19", "rank 3 round 19"}));
   }
 }
 
@@ -91,8 +100,8 @@ TEST_F(GroupExchangeTest, NodesThatDoNotReachEachOtherUseTheFallback) {
 TEST_F(GroupExchangeTest, WithoutAFallbackTheErrorContainsBothReasons) {
   for (const auto& answer : gather({1, 2}, milliseconds(1200))) {
     ASSERT_FALSE(answer);
-    EXPECT_TRUE(
-        answer.error().message.starts_with("no other node of this job answered within 0.6 s at 127.0.0.1 (cannot"))
+    EXPECT_TRUE(answer.error().message.starts_with(
+        "no other node of this job answered within 0.6 s at 127.0.0.1 (cannot"))
         << answer.error().message;
     EXPECT_TRUE(answer.error().message.ends_with("; no fallback")) << answer.error().message;
   }

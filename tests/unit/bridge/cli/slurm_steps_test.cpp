@@ -16,7 +16,8 @@ TEST(SlurmSteps, AreNamedByJobAndStep) {
 // As scontrol of Slurm 22.05 prints them.
 constexpr char kSteps[] =
     "StepId=5.batch UserId=0 State=RUNNING NodeList=n0 Nodes=1 ResvPorts=(null)\n"
-    "StepId=5.0 UserId=0 State=RUNNING Partition=debug NodeList=n[1-3] Nodes=3 ResvPorts=20004-20006 Host:Sid=x:1\n"
+    "StepId=5.0 UserId=0 State=RUNNING Partition=debug NodeList=n[1-3] Nodes=3 "
+    "ResvPorts=20004-20006 Host:Sid=x:1\n"
     "StepId=5.1 UserId=0 State=RUNNING NodeList=n2 Nodes=1 ResvPorts=(null)\n";
 
 TEST(SlurmSteps, HaveTheEndpointAndIdThatTheirTasksFind) {

@@ -1,5 +1,7 @@
 #include "bridge/coordination/coordinator_server.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -26,7 +28,8 @@ class ServedRun : public testing::Test {
     auto listener = listen_on({"127.0.0.1", 0});
     ASSERT_TRUE(listener);
     port_ = *bound_port(*listener);
-    auto server = CoordinatorServer::open(std::move(*listener), kKey, Coordinator(rules, {}, 0, now_));
+    auto server =
+        CoordinatorServer::open(std::move(*listener), kKey, Coordinator(rules, {}, 0, now_));
     ASSERT_TRUE(server);
     server_.emplace(std::move(*server));
   }
@@ -35,6 +38,17 @@ class ServedRun : public testing::Test {
     auto socket = connect_to({"127.0.0.1", port_}, seconds(5));
     EXPECT_TRUE(socket);
     return std::move(*socket);
+  }
+  Socket connect_from(const std::string& host) {
+    sockaddr_in from{}, to{};
+    from.sin_family = to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<std::uint16_t>(port_));
+    inet_pton(AF_INET, host.c_str(), &from.sin_addr);
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&from), sizeof from), 0);
+    EXPECT_EQ(::connect(socket.descriptor(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+    return socket;
   }
   // What has come; the connection may be closed behind it.
   std::string come(const Socket& socket) {
@@ -129,7 +143,25 @@ TEST_F(ServedRun, AnswersNobodyElse) {
   EXPECT_FALSE(status_has("n2"));
   const auto printed = server_->take_lines();
   ASSERT_EQ(printed.size(), 1u) << "however many come";
-  EXPECT_TRUE(printed[0].starts_with("a program on 127.0.0.1 has no valid proof and gets no answer: if it is a node"));
+  EXPECT_TRUE(printed[0].starts_with(
+      "a program on 127.0.0.1 has no valid proof and gets no answer: if it is a node"));
+}
+
+// A stranger does not use up the line that names a node with another token.
+TEST_F(ServedRun, NamesEachAddressOnceAndNotMoreThanSixteen) {
+  for (int host = 1; host <= 20; ++host) {
+    for (int i = 0; i < 2; ++i) {
+      const Socket stranger = connect_from("127.0.1." + std::to_string(host));
+      ASSERT_TRUE(protocol_of(challenge(stranger)));
+      send(stranger, "agent " + kNonce + " " + std::string(64, '0') + "\n");
+      EXPECT_TRUE(is_closed(stranger));
+    }
+  }
+  const auto printed = server_->take_lines();
+  ASSERT_EQ(printed.size(), 16u);
+  for (int host = 1; host <= 16; ++host)
+    EXPECT_TRUE(printed[host - 1].starts_with("a program on 127.0.1." + std::to_string(host) +
+                                              " has no valid proof"));
 }
 
 TEST_F(ServedRun, TakesNoProofTwice) {
@@ -147,7 +179,8 @@ TEST_F(ServedRun, TakesNoProofTwice) {
 // Such as a check of the port, or an agent whose link is down since.
 TEST_F(ServedRun, ClosesOneThatIsSilentAndKeepsNobodyBusy) {
   const Socket silent = connect();
-  for (const auto end = now_ + 2 * kProofDeadline; now_ < end; now_ = std::min(server_->next_deadline(), end)) {
+  for (const auto end = now_ + 2 * kProofDeadline; now_ < end;
+       now_ = std::min(server_->next_deadline(), end)) {
     server_->carry(now_);
     ASSERT_GT(server_->next_deadline(), now_);
   }
@@ -172,7 +205,8 @@ TEST_F(ServedRun, AnswersAnAgentAlsoWhereManyAreSilent) {
   server_->carry(now_);
   const Socket agent = connect();
   EXPECT_EQ(come(agent), "") << "more than " << kMostStrangers << " are open";
-  for (int i = 0; i < 14; ++i) pass(milliseconds(100));  // kCrowdedDeadline, and a little: not three times
+  for (int i = 0; i < 14; ++i)
+    pass(milliseconds(100));  // kCrowdedDeadline, and a little: not three times
   send(agent, proof(agent, kKey, ConnectionPurpose::kAgent));
   EXPECT_TRUE(come(agent).starts_with("coordinator "));
   int open = 0;
@@ -181,8 +215,8 @@ TEST_F(ServedRun, AnswersAnAgentAlsoWhereManyAreSilent) {
 }
 
 TEST_F(ServedRun, LosesAMemberThatSendsWhatNoAgentSends) {
-  const std::string bad[] = {"{\"kind\":\"ended\",\"start_error\":\"x\",\"start_exit_code\":0}\n", "coordinator 0\n",
-                             std::string((1 << 20) + 2, 'x')};
+  const std::string bad[] = {"{\"kind\":\"ended\",\"start_error\":\"x\",\"start_exit_code\":0}\n",
+                             "coordinator 0\n", std::string((1 << 20) + 2, 'x')};
   for (const std::string& line : bad) {
     const Socket agent = member("n1");
     for (std::size_t at = 0; at < line.size(); at += 65536) {
@@ -198,8 +232,9 @@ TEST_F(ServedRun, LosesAMemberThatSendsWhatNoAgentSends) {
 }
 
 // Carries both ends until the client has joined or given up.
-std::optional<std::string> failure_of_client(CoordinatorServer& server, CoordinatorServer::Time now, int port,
-                                             const RunKey& key, bool& joined, bool& rejected) {
+std::optional<std::string> failure_of_client(CoordinatorServer& server, CoordinatorServer::Time now,
+                                             int port, const RunKey& key, bool& joined,
+                                             bool& rejected) {
   Join join{.run_id = "run", .shape = {2, 2, 2, 0}, .host = "n2", .pid = 1};
   const auto end = std::chrono::steady_clock::now() + seconds(20);
   CoordinatorClient client({"127.0.0.1", port}, key, join, std::chrono::steady_clock::now(), end);
@@ -218,15 +253,17 @@ TEST_F(ServedRun, ItsAgentsJoinAndThoseWithAnotherTokenNameIt) {
   bool joined = false, rejected = false;
   EXPECT_FALSE(failure_of_client(*server_, now_, port_, kKey, joined, rejected));
   EXPECT_TRUE(joined);
-  const auto other = failure_of_client(*server_, now_, port_, RunKey::of_token("another token"), joined, rejected);
+  const auto other =
+      failure_of_client(*server_, now_, port_, RunKey::of_token("another token"), joined, rejected);
   ASSERT_TRUE(other);
   EXPECT_TRUE(rejected) << "it does not try again for minutes";
-  EXPECT_NE(
-      other->find("does not accept the token given here: the coordinator has another one, or none: give all nodes "
-                  "the same --rdzv-token-file or TORCHBRIDGE_RDZV_TOKEN"),
-      std::string::npos)
+  EXPECT_NE(other->find("does not accept the token given here: the coordinator has another one, or "
+                        "none: give all nodes "
+                        "the same --rdzv-token-file or TORCHBRIDGE_RDZV_TOKEN"),
+            std::string::npos)
       << *other;
-  const auto none = failure_of_client(*server_, now_, port_, RunKey::of_run_id("run"), joined, rejected);
+  const auto none =
+      failure_of_client(*server_, now_, port_, RunKey::of_run_id("run"), joined, rejected);
   ASSERT_TRUE(none);
   EXPECT_NE(none->find("does not accept the run id given here"), std::string::npos) << *none;
 }

@@ -23,16 +23,19 @@ class PlayedRun {
     join.order = order;
     coordinator_.join(id, join, now_);
   }
-  void ready(MemberId id) { coordinator_.receive(id, Ready{{"10.0.0." + std::to_string(id), 1000 + id}}, now_); }
+  void ready(MemberId id) {
+    coordinator_.receive(id, Ready{{"10.0.0." + std::to_string(id), 1000 + id}}, now_);
+  }
   void join_ready(MemberId id) {
     join(id);
     ready(id);
   }
   void ended(MemberId id, int wait_status = 0, bool by_agent = false) {
-    coordinator_.receive(id, Ended{report_with(id, wait_status, by_agent), true, "", 0}, now_);
+    coordinator_.receive(id, AttemptEnded{report_with(id, wait_status, by_agent)}, now_);
   }
   void failed(MemberId id, int wait_status) {
-    coordinator_.receive(id, Failed{report_with(id, wait_status, false).failures.front()}, now_);
+    coordinator_.receive(id, WorkerFailed{report_with(id, wait_status, false).failures.front()},
+                         now_);
   }
   void lose(MemberId id) { coordinator_.lose(id, "closed its connection", now_); }
   void pass(seconds time) {
@@ -55,7 +58,8 @@ class PlayedRun {
       }
       if (std::holds_alternative<StopWorkers>(outgoing.message)) kind = "stop";
       if (std::holds_alternative<BeginExitBarrier>(outgoing.message)) kind = "barrier";
-      if (const auto* end = std::get_if<EndRun>(&outgoing.message)) kind = "end " + std::to_string(end->exit_code);
+      if (const auto* end = std::get_if<EndRun>(&outgoing.message))
+        kind = "end " + std::to_string(end->exit_code);
       if (std::holds_alternative<Rejected>(outgoing.message)) kind = "rejected";
       texts.push_back(std::to_string(outgoing.to) + ":" + kind);
     }
@@ -68,6 +72,7 @@ class PlayedRun {
     shape_ = shape;
     CoordinatorRules rules;
     rules.shape = shape;
+    rules.doubt = "others may not find it";
     rules.run_id = "run";
     return rules;
   }
@@ -115,7 +120,7 @@ TEST(Coordinator, BeginsWhenAllAreReady) {
   EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start"}));
   EXPECT_EQ(run.round(1).store, (Endpoint{"10.0.0.1", 1001})) << "that of the agent with rank 0";
   EXPECT_EQ(run.round(2).store, run.round(1).store);
-  EXPECT_EQ(run.round(2).first_rank, 1);
+  EXPECT_EQ(run.round(2).ranks.first_rank, 1);
 }
 
 TEST(Coordinator, WaitsForTheLastCallWithMoreThanTheFewestNodes) {
@@ -146,11 +151,16 @@ TEST(Coordinator, EndsWithTooFewNodesAndNamesThem) {
   PlayedRun run({3, 3, 3, 0});
   run.join_ready(1);
   run.pass(seconds(10));
-  EXPECT_EQ(run->take_lines(), (Texts{"waiting for nodes, at most 600 s: so far 1 node of 3: n1 (pid 101)"}));
+  EXPECT_EQ(
+      run->take_lines(),
+      (Texts{
+          "waiting for nodes, at most 600 s: so far 1 node of 3: n1 (pid 101); others may not find "
+          "it"}));
   run.pass(seconds(590));
   EXPECT_EQ(run.sent(), (Texts{"1:end 1"}));
-  EXPECT_EQ(run->take_lines(),
-            (Texts{"only 1 node of 3: n1 (pid 101) joined within 600 s (join_timeout in --rdzv-conf)"}));
+  EXPECT_EQ(
+      run->take_lines(),
+      (Texts{"only 1 node of 3: n1 (pid 101) joined within 600 s (join_timeout in --rdzv-conf)"}));
 }
 
 TEST(Coordinator, EndsWith0WhenAllWorkersHave) {
@@ -196,7 +206,7 @@ TEST(Coordinator, ALostNodeUsesNoRestartAlsoWhereItsPeersFailFirst) {
   EXPECT_EQ(run.sent(), Texts{}) << "the other node is not known to be lost yet";
   run.lose(2);
   EXPECT_EQ(run.sent(), (Texts{"1:start"}));
-  EXPECT_EQ(run.round(1).world_size, 1);
+  EXPECT_EQ(run.round(1).ranks.world_size, 1);
   EXPECT_EQ(run.round(1).restart_count, 0);
 }
 
@@ -218,8 +228,10 @@ TEST(Coordinator, TheReportAndStatusNameALostNodeAsTheCauseAndNotAWorkerThatWasE
   run.ended(1, SIGTERM, true);
   const AttemptReport& attempt = run->report().attempts.back();
   EXPECT_EQ(attempt.interruption, "node n2 (pid 102) is lost: it closed its connection");
-  EXPECT_NE(summary_text(run->report()).find("root cause: node n2 (pid 102) is lost: it closed"), std::string::npos);
-  EXPECT_NE(run->status_json().find("\"last_failure\": \"node n2 (pid 102) is lost"), std::string::npos);
+  EXPECT_NE(summary_text(run->report()).find("root cause: node n2 (pid 102) is lost: it closed"),
+            std::string::npos);
+  EXPECT_NE(run->status_json().find("\"last_failure\": \"node n2 (pid 102) is lost"),
+            std::string::npos);
 }
 
 TEST(Coordinator, ANodeThatJoinsIsNoFailure) {
@@ -228,7 +240,8 @@ TEST(Coordinator, ANodeThatJoinsIsNoFailure) {
   run.pass(seconds(30));
   run.join_ready(2);
   run.ended(1, SIGTERM, true);
-  EXPECT_NE(run->status_json().find("\"last_failure\": \"\""), std::string::npos) << run->status_json();
+  EXPECT_NE(run->status_json().find("\"last_failure\": \"\""), std::string::npos)
+      << run->status_json();
 }
 
 TEST(Coordinator, OneThatCannotTakePartIsSentAwayAndTheOthersGoOn) {
@@ -238,7 +251,7 @@ TEST(Coordinator, OneThatCannotTakePartIsSentAwayAndTheOthersGoOn) {
   run.pass(seconds(30));
   EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start"}));
   run.join(3);
-  run->receive(3, Ended{{}, false, "no such address", 1}, run.now());
+  run->receive(3, AttemptEnded{{}, StartFailure{1, Error{"no such address"}}}, run.now());
   EXPECT_EQ(run.sent(), (Texts{"3:end 1"}));
   EXPECT_EQ(run->take_lines(), (Texts{"node n3 (pid 103) cannot take part: no such address"}));
   run.failed(1, kExit1);
@@ -277,7 +290,8 @@ TEST(Coordinator, NeverSucceedsWhereAWorkerThatDoesNotEndKeepsTheRunFromGoingOn)
   WorkerReport& worker = attempt.failures.emplace_back();
   worker.wait_status = SIGKILL;
   worker.is_stuck = worker.is_ended_by_agent = true;
-  run->receive(1, Ended{attempt, false, "", 0}, run.now());
+  attempt.can_restart = false;
+  run->receive(1, AttemptEnded{attempt}, run.now());
   EXPECT_EQ(run.sent(), (Texts{"1:stop", "1:end 1"}));
 }
 
@@ -349,8 +363,8 @@ TEST(Coordinator, ANodeThatJoinsBeginsANewRoundWhereThereIsAPlace) {
   run.ended(2, SIGTERM, true);
   run.ready(2);
   EXPECT_EQ(run.sent(), (Texts{"2:stop", "3:start", "2:start"}));
-  EXPECT_EQ(run.round(3).first_rank, 0) << "in the place of the lost one";
-  EXPECT_EQ(run.round(2).first_rank, 1);
+  EXPECT_EQ(run.round(3).ranks.first_rank, 0) << "in the place of the lost one";
+  EXPECT_EQ(run.round(2).ranks.first_rank, 1);
 }
 
 TEST(Coordinator, NeverSucceedsWhereOnlyTheAgentEndedWorkers) {
@@ -379,7 +393,7 @@ TEST(Coordinator, AStopOfItsOwnProcessEndsTheRun) {
 
 TEST(Coordinator, AProgramThatCannotBeStartedEndsTheRunWithItsCode) {
   PlayedRun run = running(3);
-  run->receive(2, Ended{{}, false, "cannot run 'x'", 127}, run.now());
+  run->receive(2, AttemptEnded{{}, StartFailure{127, Error{"cannot run 'x'"}}}, run.now());
   EXPECT_EQ(run.sent(), (Texts{"1:stop"}));
   run.ended(1, SIGTERM, true);
   EXPECT_EQ(run.sent(), (Texts{"1:end 127", "2:end 127"}));
@@ -401,7 +415,7 @@ TEST(Coordinator, BacksOffBeforeARestart) {
   AttemptReport attempt;
   attempt.failures.emplace_back();
   attempt.failures.back().wait_status = kExit1;
-  coordinator.receive(1, Ended{attempt, true, "", 0}, {});
+  coordinator.receive(1, AttemptEnded{attempt}, {});
   coordinator.receive(1, Ready{}, {});
   EXPECT_EQ(coordinator.take_outgoing().size(), 0u);
   EXPECT_EQ(coordinator.next_deadline(), Coordinator::Time(seconds(5)));
@@ -436,10 +450,11 @@ TEST(Coordinator, CorrectsTimesByTheClocksOfTheNodes) {
   first.failures = {worker};
   worker.rank = 1;
   worker.host = "n2";
-  worker.time = std::chrono::system_clock::time_point(seconds(1149));  // 1049 by the first one's clock
+  // 1049 by the first one's clock.
+  worker.time = std::chrono::system_clock::time_point(seconds(1149));
   second.failures = {worker};
-  run->receive(1, Ended{first, true, "", 0}, run.now());
-  run->receive(2, Ended{second, true, "", 0}, run.now());
+  run->receive(1, AttemptEnded{first}, run.now());
+  run->receive(2, AttemptEnded{second}, run.now());
   const WorkerReport& root = run->report().attempts.back().failures.front();
   EXPECT_EQ(root.rank, 1);
   EXPECT_EQ(root.clock, "n1");
@@ -458,6 +473,26 @@ TEST(Coordinator, SendsAgentsTheReasonWhyWorkersAreStoppedAndTheRunEnds) {
   }
   EXPECT_NE(stop.find("rank 2 on n2, at "), stop.npos) << stop;
   EXPECT_EQ(end, "the run failed: the agent on n1 prints the reason");
+}
+
+// A launcher gives a signal to all agents: the others wait for theirs.
+TEST(Coordinator, NamesASignalAsTheReasonToStopWorkers) {
+  const auto is_for_signal = [](PlayedRun& run) {
+    bool is_stop = false, is_signal = false;
+    for (const auto& outgoing : run->take_outgoing()) {
+      const auto* message = std::get_if<StopWorkers>(&outgoing.message);
+      if (message) is_stop = true, is_signal = message->for_signal;
+    }
+    EXPECT_TRUE(is_stop);
+    return is_signal;
+  };
+  PlayedRun stopped = running(), left = running(), failed = running();
+  stopped->stop(SIGINT, stopped.now());
+  left->receive(2, Leave{SIGINT}, left.now());
+  failed.failed(2, kExit1);
+  EXPECT_TRUE(is_for_signal(stopped));
+  EXPECT_TRUE(is_for_signal(left));
+  EXPECT_FALSE(is_for_signal(failed));
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ class Connected : public testing::Test {
     peer_ = Socket(ends[1]);
   }
   void write(const std::string& text) {
-    ASSERT_EQ(send(peer_.descriptor(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+    ASSERT_EQ(send(peer_.descriptor(), text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
   }
   // What comes until nothing does.
   Lines all_lines(std::size_t longest = kLongest) {

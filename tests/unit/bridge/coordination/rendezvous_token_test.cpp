@@ -30,18 +30,21 @@ class TokenFile : public testing::Test {
 
 TEST_F(TokenFile, IsReadBeforeTheVariable) {
   write(" \n" + kToken + "\n\n");
-  EXPECT_EQ(*rendezvous_token(path_, {{"TORCHBRIDGE_RDZV_TOKEN", "another token of the variable"}}), kToken);
+  EXPECT_EQ(*rendezvous_token(path_, {{"TORCHBRIDGE_RDZV_TOKEN", "another token of the variable"}}),
+            kToken);
   EXPECT_EQ(*rendezvous_token("", {{"TORCHBRIDGE_RDZV_TOKEN", kToken + "\n"}}), kToken);
   EXPECT_EQ(*rendezvous_token("", {}), "");
 }
 
 TEST_F(TokenFile, IsOfABoundedSize) {
   write("short");
-  EXPECT_NE(error(path_).find("the token has 5 characters: expected 16 to 1024"), std::string::npos);
+  EXPECT_NE(error(path_).find("the token has 5 characters: expected 16 to 1024"),
+            std::string::npos);
   write(std::string(1 << 20, 'x'));
   EXPECT_NE(error(path_).find("characters: expected 16 to 1024"), std::string::npos);
   // A variable that is set by a command that failed is no run without a token.
-  EXPECT_NE(error("", {{"TORCHBRIDGE_RDZV_TOKEN", ""}}).find("has 0 characters"), std::string::npos);
+  EXPECT_NE(error("", {{"TORCHBRIDGE_RDZV_TOKEN", ""}}).find("has 0 characters"),
+            std::string::npos);
   EXPECT_EQ(error("", {{"TORCHBRIDGE_RDZV_TOKEN", "secret"}}).find("secret"), std::string::npos);
 }
 
@@ -62,8 +65,10 @@ TEST_F(TokenFile, IsAFileAndNotWhatALinkNames) {
   write(kToken);
   ASSERT_EQ(symlink(path_.c_str(), (folder_ / "link").c_str()), 0);
   ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  EXPECT_NE(error(folder_ / "link").find("it is a symbolic link: give the file itself"), std::string::npos);
-  EXPECT_NE(error(folder_ / "pipe").find("it is no file"), std::string::npos) << "and nothing waits for its writer";
+  EXPECT_NE(error(folder_ / "link").find("it is a symbolic link: give the file itself"),
+            std::string::npos);
+  EXPECT_NE(error(folder_ / "pipe").find("it is no file"), std::string::npos)
+      << "and nothing waits for its writer";
   EXPECT_NE(error(folder_ / "missing").find("No such file"), std::string::npos);
 }
 

@@ -8,15 +8,16 @@ namespace {
 using Words = std::vector<std::string>;
 
 TEST(AgentCommand, KnowsAgents) {
-  const Words agents[] = {{"torchrun", "train.py"},
-                          {"/opt/venv/bin/torchrun", "--standalone", "train.py"},
-                          {"python", "-m", "torch.distributed.run", "train.py"},
-                          {"python", "-mtorch.distributed.launch", "train.py"},
-                          {"bash", "-c", "source env.sh && torchrun --nnodes=1 train.py"},
-                          {"torchbridge", "run", "./trainer"},
-                          {"build/bin/torchbridge", "launch", "./trainer"},
-                          {"bash", "-c", "exec \"$BIN/torchbridge\" run --nproc-per-node=2 ./trainer"},
-                          {"ranks.conf", "0 true\n1-3 torchrun train.py\n"}};
+  const Words agents[] = {
+      {"torchrun", "train.py"},
+      {"/opt/venv/bin/torchrun", "--standalone", "train.py"},
+      {"python", "-m", "torch.distributed.run", "train.py"},
+      {"python", "-mtorch.distributed.launch", "train.py"},
+      {"bash", "-c", "source env.sh && torchrun --nnodes=1 train.py"},
+      {"torchbridge", "run", "./trainer"},
+      {"build/bin/torchbridge", "launch", "./trainer"},
+      {"bash", "-c", "exec \"$BIN/torchbridge\" run --nproc-per-node=2 ./trainer"},
+      {"ranks.conf", "0 true\n1-3 torchrun train.py\n"}};
   for (const auto& program : agents) EXPECT_TRUE(is_agent(program)) << program.back();
 }
 
@@ -29,13 +30,26 @@ TEST(AgentCommand, KnowsOtherPrograms) {
                           {"/home/u/torchrun/run.sh"},
                           {"/home/u/torchbridge/run"},
                           {"run", "torchbridge"}};
-  for (const auto& program : others) EXPECT_FALSE(is_agent(program)) << (program.empty() ? "" : program.back());
+  for (const auto& program : others)
+    EXPECT_FALSE(is_agent(program)) << (program.empty() ? "" : program.back());
 }
 
 TEST(AgentCommand, KnowsTorchbridgeRun) {
   EXPECT_TRUE(is_torchbridge_run({"build/bin/torchbridge", "run", "./trainer"}));
   EXPECT_TRUE(is_torchbridge_run({"bash", "-c", "torchbridge launch ./trainer"}));
   EXPECT_FALSE(is_torchbridge_run({"torchbridge", "exec", "--", "torchrun", "train.py"}));
+}
+
+TEST(AgentCommand, GivesTheTokenToAgentsAlone) {
+  const EnvMap given = {{"RANK", "0"}, {kTokenVariable, "secret"}};
+  EXPECT_TRUE(environment_of_program(given, {"bash", "-c", "torchbridge run ./trainer"})
+                  .has(kTokenVariable));
+  for (const Words& program :
+       {Words{"python", "train.py"}, Words{"sh", "-c", "env"}, Words{"torchrun", "train.py"}}) {
+    const EnvMap environment = environment_of_program(given, program);
+    EXPECT_FALSE(environment.has(kTokenVariable)) << program.front();
+    EXPECT_TRUE(environment.has("RANK"));
+  }
 }
 
 TEST(AgentCommand, KnowsTorchrunThatWaitsForOtherNodes) {

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "bridge/core/launch_options.h"
+#include "bridge/core/task_map.h"
+
 namespace torchbridge {
 namespace {
 
@@ -19,7 +22,8 @@ LaunchFacts two_nodes() {
 }
 
 Result<Endpoint> endpoint(const LaunchFacts& facts, const char* options, PortRange ephemeral = {}) {
-  return endpoint_of(facts, TaskMap::block(facts.tasks_per_node), *parse_options(options), ephemeral);
+  return endpoint_of(facts, TaskMap::block(facts.tasks_per_node), *parse_options(options),
+                     ephemeral);
 }
 
 TEST(Endpoint, IsOnTheNodeOfRankZero) {
@@ -55,7 +59,8 @@ TEST(Endpoint, OfSeveralComponentsIsOnTheFirstNodeUnlessRanksHereContradict) {
   };
   for (const auto& test : kCases) {
     facts.node_rank = test.node;
-    const auto node = master_node_of(facts, TaskMap::of_one_node({1, 2}, test.node, test.ranks), RankRule::kSlurm);
+    const auto node = master_node_of(facts, TaskMap::of_one_node({1, 2}, test.node, test.ranks),
+                                     RankRule::kSlurm);
     EXPECT_EQ(static_cast<bool>(node), test.known) << test.what;
     EXPECT_EQ(node ? *node : 0, 0) << test.what;
   }

@@ -7,14 +7,25 @@
 namespace torchbridge {
 namespace {
 
-// Bytes that are no UTF-8, or no text: broken, overlong, a surrogate, beyond Unicode, C0 and C1 controls.
-const std::string kNoText[] = {
-    "\xff\xfe",         "\x80", "\xc3",     "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80",           "\xf4\x90\x80\x80",
-    "\xf0\x80\x80\x80", "a\nb", "\x1b[31m", "\x7f",     "\xc2\x85",     std::string(100'000, 'x')};
+// Bytes that are no UTF-8, or no text: broken, overlong, a surrogate, beyond Unicode, C0 and C1
+// controls.
+const std::string kNoText[] = {"\xff\xfe",
+                               "\x80",
+                               "\xc3",
+                               "\xc0\xaf",
+                               "\xe0\x80\xaf",
+                               "\xed\xa0\x80",
+                               "\xf4\x90\x80\x80",
+                               "\xf0\x80\x80\x80",
+                               "a\nb",
+                               "\x1b[31m",
+                               "\x7f",
+                               "\xc2\x85",
+                               std::string(100'000, 'x')};
 const char* const kText[] = {"ROLE_NAME",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE",
                              "PET_NNODES", "PET_NPROC_PER_NODE",  "PET_RDZV_ID"};
-const char* const kTextOrEmpty[] = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES",
-                                    "PET_RDZV_ENDPOINT"};
+const char* const kTextOrEmpty[] = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
+                                    "CUDA_VISIBLE_DEVICES", "PET_RDZV_ENDPOINT"};
 const char* const kHosts[] = {"MASTER_ADDR", "PET_MASTER_ADDR"};
 const char* const kNumbers[] = {"MASTER_PORT",
                                 "PET_MASTER_PORT",
@@ -31,7 +42,9 @@ void expect_rejected(const std::string& name, const std::string& value) {
   const std::string& message = checked.error().message;
   EXPECT_TRUE(message.starts_with(name + "='")) << message;
   EXPECT_LT(message.size(), 500u) << name;
-  EXPECT_TRUE(std::all_of(message.begin(), message.end(), [](char c) { return c >= 0x20 && c < 0x7f; })) << message;
+  EXPECT_TRUE(std::all_of(message.begin(), message.end(), [](char c) {
+    return c >= 0x20 && c < 0x7f;
+  })) << message;
 }
 
 TEST(ExportedValues, AreAcceptedWhereTheyAreValid) {
@@ -63,7 +76,8 @@ TEST(ExportedValues, AreRejectedWhereTheyAreInvalid) {
   for (const char* name : kText) expect_rejected(name, "");
   for (const char* name : kHosts) expect_rejected(name, "");
   for (const char* name : kHosts) expect_rejected(name, "%n%s");
-  for (const char* value : {"", "true", "1"}) expect_rejected("TORCHELASTIC_USE_AGENT_STORE", value);
+  for (const char* value : {"", "true", "1"})
+    expect_rejected("TORCHELASTIC_USE_AGENT_STORE", value);
   for (const char* value : {"1,", ",1", "0", "1,-1"}) expect_rejected("OMP_NUM_THREADS", value);
 }
 

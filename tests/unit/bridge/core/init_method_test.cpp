@@ -19,7 +19,8 @@ TEST(InitMethod, IsReadFromAUrl) {
       {"tcp://10.0.0.1:29500?world_size=8&rank=0",
        {.kind = Kind::kTcp, .endpoint = {"10.0.0.1", 29500}, .ranks = {0, 8}}},
       {"tcp://[fd00::1]:29500", {.kind = Kind::kTcp, .endpoint = {"fd00::1", 29500}}},
-      {"file:///scratch/run one?rank=1", {.kind = Kind::kFile, .path = "/scratch/run one", .ranks = {1, std::nullopt}}},
+      {"file:///scratch/run one?rank=1",
+       {.kind = Kind::kFile, .path = "/scratch/run one", .ranks = {1, std::nullopt}}},
       {"slurm://", {.kind = Kind::kSlurm}},
       {"mpi://", {.kind = Kind::kMpi}},
       {"pmix://", {.kind = Kind::kPmix}},
@@ -58,7 +59,8 @@ TEST(InitMethod, RejectsMalformedUrls) {
                           "env://rank=0"}) {
     const auto method = parse_init_method(url);
     ASSERT_FALSE(method) << url;
-    EXPECT_NE(method.error().message.find("'" + std::string(url) + "'"), std::string::npos) << method.error().message;
+    EXPECT_NE(method.error().message.find("'" + std::string(url) + "'"), std::string::npos)
+        << method.error().message;
   }
 }
 
@@ -78,7 +80,9 @@ TEST(AgreedRanks, ContradictionsShowBothSides) {
   } cases[] = {
       {{1, std::nullopt}, {}, "the rank is 1 in the program's arguments, but 2 in the init method"},
       {{}, {{"RANK", "0"}}, "the rank is 2 in the init method, but 0 in RANK"},
-      {{std::nullopt, 8}, {}, "the world size is 8 in the program's arguments, but 4 in the init method"},
+      {{std::nullopt, 8},
+       {},
+       "the world size is 8 in the program's arguments, but 4 in the init method"},
       {{}, {{"WORLD_SIZE", "x"}}, "WORLD_SIZE='x'"},
   };
   for (const auto& c : cases) {

@@ -15,7 +15,8 @@ TEST(LaunchOptions, EmptyListKeepsTheBase) {
 
 TEST(LaunchOptions, ReadsEveryKey) {
   const auto options = parse_options(
-      "ranks=block,addr=suffix:-ib0,port=20000-20100,gpus=virtual,cpus=gpu,iface=ib0,omp=4,override=yes,verbose,"
+      "ranks=block,addr=suffix:-ib0,port=20000-20100,gpus=virtual,cpus=gpu,iface=ib0,omp=4,"
+      "override=yes,verbose,"
       "explain,check,on_failure=30");
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(*options, (LaunchOptions{.ranks = RankRule::kBlock,
@@ -48,10 +49,11 @@ TEST(LaunchOptions, TakesAddressesAndNames) {
 }
 
 TEST(LaunchOptions, TakesEveryDeviceRule) {
-  const std::pair<const char*, GpuRule> kGpus[] = {{"auto", GpuRule::kAuto},       {"all", GpuRule::kAll},
-                                                   {"virtual", GpuRule::kVirtual}, {"closest", GpuRule::kClosest},
-                                                   {"share", GpuRule::kShare},     {"none", GpuRule::kNone}};
-  for (const auto& [name, rule] : kGpus) EXPECT_EQ(parse_options(std::string("gpus=") + name)->gpus, rule) << name;
+  const std::pair<const char*, GpuRule> kGpus[] = {
+      {"auto", GpuRule::kAuto},       {"all", GpuRule::kAll},     {"virtual", GpuRule::kVirtual},
+      {"closest", GpuRule::kClosest}, {"share", GpuRule::kShare}, {"none", GpuRule::kNone}};
+  for (const auto& [name, rule] : kGpus)
+    EXPECT_EQ(parse_options(std::string("gpus=") + name)->gpus, rule) << name;
   EXPECT_EQ(parse_options("cpus=keep")->cpus, CpuRule::kKeep);
   EXPECT_EQ(parse_options("cpus=gpu")->cpus, CpuRule::kGpu);
 }
@@ -62,6 +64,8 @@ TEST(LaunchOptions, RejectsUnknownEntriesWithTheExpectedOnes) {
     const char* part_of_message;
   } kCases[] = {
       {"rank=block", "unknown option 'rank': expected one of ranks, addr"},
+      {"rank=block", "check, on_failure; did you mean 'ranks'?"},
+      {"on-failure=3", "; did you mean 'on_failure'?"},
       {"ranks=cyclic", "option 'ranks=cyclic': expected ranks=slurm|block"},
       {"ranks", "option 'ranks' needs a value: ranks=slurm|block"},
       {"ranks=", "expected ranks=slurm|block"},
@@ -105,10 +109,15 @@ TEST(LaunchOptions, RejectsUnknownEntriesWithTheExpectedOnes) {
 }
 
 TEST(LaunchOptions, NoValueBreaksTheMessage) {
-  const std::string kValues[] = {
-      "", "-1", "99999999999999999999", "\xff\xfe", "a\nb\x1b[31m", "%n%s", std::string(100'000, 'x')};
-  for (const std::string key : {"ranks", "addr", "port", "gpus", "cpus", "iface", "omp", "override", "verbose",
-                                "explain", "check", "on_failure"}) {
+  const std::string kValues[] = {"",
+                                 "-1",
+                                 "99999999999999999999",
+                                 "\xff\xfe",
+                                 "a\nb\x1b[31m",
+                                 "%n%s",
+                                 std::string(100'000, 'x')};
+  for (const std::string key : {"ranks", "addr", "port", "gpus", "cpus", "iface", "omp", "override",
+                                "verbose", "explain", "check", "on_failure"}) {
     for (const auto& value : kValues) {
       if ((key == "addr" || key == "iface") && (value == "-1" || value == kValues[2]))
         continue;  // a host may be called that
@@ -117,13 +126,16 @@ TEST(LaunchOptions, NoValueBreaksTheMessage) {
       const std::string& message = options.error().message;
       EXPECT_TRUE(message.starts_with("option '" + key + "=")) << message;
       EXPECT_LT(message.size(), 500u) << key;
-      EXPECT_TRUE(std::all_of(message.begin(), message.end(), [](char c) { return c >= 0x20 && c < 0x7f; })) << message;
+      EXPECT_TRUE(std::all_of(message.begin(), message.end(), [](char c) {
+        return c >= 0x20 && c < 0x7f;
+      })) << message;
     }
   }
 }
 
 TEST(LaunchOptions, CheckIsAFlagOrSeconds) {
-  EXPECT_EQ(parse_options("check=-1").error().message, "option 'check=-1': expected check=no|SECONDS|yes");
+  EXPECT_EQ(parse_options("check=-1").error().message,
+            "option 'check=-1': expected check=no|SECONDS|yes");
   EXPECT_EQ(parse_options("")->check, std::nullopt);
   EXPECT_EQ(parse_options("check")->check, 10);
   EXPECT_EQ(parse_options("check=600")->check, 600);
@@ -140,8 +152,8 @@ TEST(LaunchOptions, OnFailureIsSecondsOrWait) {
 
 TEST(LaunchOptions, HelpNamesEveryKey) {
   const std::string help = options_help();
-  for (const char* key : {"ranks=", "addr=", "port=", "gpus=", "cpus=", "iface=", "omp=", "override=", "verbose=",
-                          "explain=", "check=", "on_failure="}) {
+  for (const char* key : {"ranks=", "addr=", "port=", "gpus=", "cpus=", "iface=", "omp=",
+                          "override=", "verbose=", "explain=", "check=", "on_failure="}) {
     EXPECT_NE(help.find(key), std::string::npos) << key;
   }
 }

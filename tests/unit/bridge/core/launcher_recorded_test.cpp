@@ -1,5 +1,5 @@
-// The environments of real launchers (tests/data/environments/record), read and compared with the layouts that they
-// had.
+// The environments of real launchers (tests/data/environments/record), read and compared with the
+// layouts that they had.
 #include <gtest/gtest.h>
 
 #include "bridge/core/launcher.h"
@@ -27,7 +27,10 @@ const Recording kRecordings[] = {
      4,
      {{0, 5, 0}, {1, 5, 0}, {2, 5, 0}, {3, 5, 0}, {4, 5, 0}, {0, 1, 1}, {0, 1, 2}, {0, 1, 3}}},
     {"slurm-22.05-2n4t-cyclic", "slurm", 2, {{0, 3, 0}, {0, 1, 1}, {1, 3, 0}, {2, 3, 0}}},
-    {"slurm-22.05-3n6t-plane", "slurm", 3, {{0, 4, 0}, {1, 4, 0}, {0, 1, 1}, {0, 1, 2}, {2, 4, 0}, {3, 4, 0}}},
+    {"slurm-22.05-3n6t-plane",
+     "slurm",
+     3,
+     {{0, 4, 0}, {1, 4, 0}, {0, 1, 1}, {0, 1, 2}, {2, 4, 0}, {3, 4, 0}}},
     {"slurm-22.05-2n3t-arbitrary", "slurm", 2, {{0, 2, 1}, {0, 1, 0}, {1, 2, 1}}},
     {"slurm-22.05-1n2t-gres", "slurm", 1, {{0, 2, 0}, {1, 2, 0}}},
     {"slurm-22.05-1n2t-gpus-per-task", "slurm", 1, {{0, 2, 0}, {1, 2, 0}}},
@@ -53,12 +56,13 @@ TEST(Recorded, EveryRankFindsItsLayout) {
       const auto map = task_map_of(*facts);
       ASSERT_TRUE(map) << map.error().message;
       const ExpectedLayout& expected = recording.layouts[rank];
-      EXPECT_EQ(layout_of(*map, facts->rank), (Layout{.rank = rank,
-                                                      .world_size = static_cast<int>(recording.layouts.size()),
-                                                      .local_rank = expected.local_rank,
-                                                      .local_world_size = expected.local_world_size,
-                                                      .node_rank = expected.node_rank,
-                                                      .node_count = recording.node_count}));
+      EXPECT_EQ(layout_of(*map, facts->rank),
+                (Layout{.rank = rank,
+                        .world_size = static_cast<int>(recording.layouts.size()),
+                        .local_rank = expected.local_rank,
+                        .local_world_size = expected.local_world_size,
+                        .node_rank = expected.node_rank,
+                        .node_count = recording.node_count}));
     }
   }
 }
@@ -68,19 +72,19 @@ TEST(Recorded, MpirunOnSeveralNodesNeedsAnExchange) {
     const char* name;
     const char* launcher;
   } kCases[] = {
-      {"openmpi-4.1-2n3t", "openmpi"},     {"openmpi-5.0-2n3t", "openmpi"},    {"mpich-4.0-2n3t", "hydra"},
-      {"mpich-5.0-2n3t", "hydra"},         {"intelmpi-2021.18-2n3t", "hydra"}, {"slurm-22.05-2n3t-mpirun", "openmpi"},
+      {"openmpi-4.1-2n3t", "openmpi"},     {"openmpi-5.0-2n3t", "openmpi"},
+      {"mpich-4.0-2n3t", "hydra"},         {"mpich-5.0-2n3t", "hydra"},
+      {"intelmpi-2021.18-2n3t", "hydra"},  {"slurm-22.05-2n3t-mpirun", "openmpi"},
       {"slurm-22.05-2n3t-hydra", "hydra"},
   };
   for (const auto& test : kCases) {
     for (int rank = 0; rank < 3; ++rank) {
       SCOPED_TRACE(std::string(test.name) + " rank " + std::to_string(rank));
       const EnvMap environment = recorded_environment(test.name, rank);
-      const auto launcher = find_launcher(environment);
-      ASSERT_TRUE(launcher) << launcher.error().message;
-      ASSERT_NE(*launcher, nullptr);
-      EXPECT_STREQ((*launcher)->name, test.launcher);
-      const auto facts = (*launcher)->read(environment);
+      const Launcher* launcher = innermost_launcher(environment);
+      ASSERT_NE(launcher, nullptr);
+      EXPECT_STREQ(launcher->name, test.launcher);
+      const auto facts = read_launcher(*launcher, environment);
       ASSERT_TRUE(facts) << facts.error().message;
       EXPECT_TRUE(facts->needs_node_exchange());
       EXPECT_EQ(facts->rank, rank);
@@ -100,11 +104,14 @@ TEST(Recorded, RanksOfOneNodeAndJobHaveOneKey) {
 
 TEST(Recorded, MpirunInsideAStepIsMpi) {
   EnvMap environment = recorded_environment("slurm-22.05-4n8t-uneven", 6);
-  for (const auto& [name, value] : recorded_environment("openmpi-4.1-1n4t", 1)) environment.set(name, value);
+  for (const auto& [name, value] : recorded_environment("openmpi-4.1-1n4t", 1))
+    environment.set(name, value);
   EXPECT_STREQ(innermost_launcher(environment)->name, "openmpi");
 }
 
-TEST(Recorded, APlainProcessHasNoLauncher) { EXPECT_EQ(innermost_launcher({{"SLURM_JOB_ID", "1"}}), nullptr); }
+TEST(Recorded, APlainProcessHasNoLauncher) {
+  EXPECT_EQ(innermost_launcher({{"SLURM_JOB_ID", "1"}}), nullptr);
+}
 
 }  // namespace
 }  // namespace torchbridge

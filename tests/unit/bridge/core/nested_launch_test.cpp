@@ -13,23 +13,42 @@ LaunchFacts launch(const char* launcher, const char* job, const char* step) {
   return facts;
 }
 
-EnvMap set_by_us(const std::string& run_id) {
-  return {{"RANK", "0"},
-          {"WORLD_SIZE", "1"},
-          {"MASTER_ADDR", "n0"},
-          {"PET_NNODES", "1"},
-          {"TORCHELASTIC_RUN_ID", run_id},
-          {"TORCHELASTIC_ERROR_FILE", "/tmp/torch-env-0/" + run_id + "-attempt_0-rank_0-error.json"},
-          {"HOME", "/root"}};
+EnvMap set_by_exec(const char* launch) {
+  std::vector<Variable> variables = {{"RANK", "0"},
+                                     {"WORLD_SIZE", "1"},
+                                     {"MASTER_ADDR", "n0"},
+                                     {"PET_NNODES", "1"},
+                                     {"TORCHELASTIC_RUN_ID", "a run"},
+                                     {"TORCHELASTIC_ERROR_FILE", "/tmp/error.json"}};
+  const EnvMap user = {{"HOME", "/root"}};
+  add_setter({SetBy::kExec, launch}, user, variables);
+  return with_variables(user, variables);
+}
+
+TEST(Setter, IsReadBackAsItWasWritten) {
+  for (const SetBy who : {SetBy::kPlugin, SetBy::kExec, SetBy::kRun}) {
+    const Setter setter = setter_of({{kSetByVariable, text_of({who, "slurm-7.0"}, "my run")},
+                                     {"TORCHELASTIC_RUN_ID", "my run"}});
+    EXPECT_EQ(setter.who, who);
+    EXPECT_EQ(setter.launch, "slurm-7.0");
+  }
+}
+
+TEST(Setter, IsTorchrunWhereTheRunIsAnotherOne) {
+  EnvMap environment = set_by_exec("slurm-7.0");
+  environment.set("TORCHELASTIC_RUN_ID", "torchrun's");
+  EXPECT_EQ(setter_of(environment).who, SetBy::kTorchrun);
+  EXPECT_EQ(setter_of(environment).launch, "");
+  EXPECT_EQ(setter_of({{"RANK", "0"}}).who, SetBy::kOthers);
 }
 
 TEST(OuterRun, OfAnotherLaunchIsRemoved) {
-  const EnvMap outer = set_by_us("slurm-7.0");
-  for (const LaunchFacts& inner :
-       {launch("slurm", "7", "1"), launch("slurm", "8", "0"), launch("openmpi", "", ""), launch("hydra", "x", "")}) {
+  const EnvMap outer = set_by_exec("slurm-7.0");
+  for (const LaunchFacts& inner : {launch("slurm", "7", "1"), launch("slurm", "8", "0"),
+                                   launch("openmpi", "", ""), launch("hydra", "x", "")}) {
     const EnvMap rest = without_outer_run(outer, inner);
-    for (const char* name :
-         {"RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_NNODES", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}) {
+    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_NNODES",
+                             "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", kSetByVariable}) {
       EXPECT_FALSE(rest.has(name)) << name;
     }
     EXPECT_EQ(rest.get("HOME"), "/root");
@@ -37,13 +56,12 @@ TEST(OuterRun, OfAnotherLaunchIsRemoved) {
 }
 
 TEST(OuterRun, OfThisLaunchOrOfOthersStays) {
-  EXPECT_TRUE(without_outer_run(set_by_us("slurm-7.1"), launch("slurm", "7", "1")).has("RANK"));
-  EnvMap by_torchrun = set_by_us("slurm-7.0");
-  by_torchrun.set("TORCHELASTIC_ERROR_FILE", "/tmp/torchelastic_x/slurm-7.0_y/attempt_0/0/error.json");
-  EXPECT_TRUE(without_outer_run(by_torchrun, launch("slurm", "7", "1")).has("RANK"));
-  EXPECT_TRUE(
-      without_outer_run({{"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "slurm-mine"}}, launch("slurm", "7", "1")).has("RANK"));
-  EXPECT_TRUE(without_outer_run({{"RANK", "0"}}, launch("slurm", "7", "1")).has("RANK"));
+  const LaunchFacts inner = launch("slurm", "7", "1");
+  EXPECT_TRUE(without_outer_run(set_by_exec("slurm-7.1"), inner).has("RANK"));
+  EnvMap by_torchrun = set_by_exec("slurm-7.0");
+  by_torchrun.set("TORCHELASTIC_RUN_ID", "torchrun's");
+  EXPECT_TRUE(without_outer_run(by_torchrun, inner).has("RANK"));
+  EXPECT_TRUE(without_outer_run({{"RANK", "0"}}, inner).has("RANK"));
 }
 
 }  // namespace

@@ -25,8 +25,10 @@ TEST(SrunOptions, ShowThatTheUserHasDecidedOnFailures) {
     Words command_line{"srun"};
     command_line.insert(command_line.end(), options.begin(), options.end());
     command_line.insert(command_line.end(), {"python", "train.py"});
-    EXPECT_TRUE(has_decided_on_failures(command_line, {"python", "train.py"}, {})) << options.back();
-    EXPECT_TRUE(has_decided_on_failures(command_line, {"/usr/bin/python", "train.py"}, {})) << options.back();
+    EXPECT_TRUE(has_decided_on_failures(command_line, {"python", "train.py"}, {}))
+        << options.back();
+    EXPECT_TRUE(has_decided_on_failures(command_line, {"/usr/bin/python", "train.py"}, {}))
+        << options.back();
   }
 }
 
@@ -39,7 +41,8 @@ TEST(SrunOptions, OfOtherWordsDecideNothing) {
                 {{"srun", "-N2", "--kill-on-invalid-dep=yes", "true"}, {"true"}},
                 {{"srun", "--no-kill=off", "true"}, {"true"}},
                 {{"srun", "-k", "-kno", "true"}, {"true"}},
-                {{"srun", "python", "train.py", "-K", "--no-kill"}, {"python", "train.py", "-K", "--no-kill"}},
+                {{"srun", "python", "train.py", "-K", "--no-kill"},
+                 {"python", "train.py", "-K", "--no-kill"}},
                 // The programs of other components are not known.
                 {{"srun", "-k", "a", "-K", ":", "b", "-K"}, {"b", "-K"}},
                 // Not the end of the command line, which may have been cut.
@@ -62,7 +65,8 @@ TEST(SrunOptions, MayBeVariables) {
   EXPECT_TRUE(has_decided_on_failures(srun, program, {{"SLURM_KILL_BAD_EXIT", "0"}}));
   EXPECT_TRUE(has_decided_on_failures(srun, program, {{"SLURM_NO_KILL", "set"}}));
   EXPECT_FALSE(has_decided_on_failures(srun, program, {{"SLURM_NO_KILL", "off"}}));
-  EXPECT_FALSE(has_decided_on_failures({"srun", "--no-kill=no", "true"}, program, {{"SLURM_NO_KILL", "set"}}));
+  EXPECT_FALSE(has_decided_on_failures({"srun", "--no-kill=no", "true"}, program,
+                                       {{"SLURM_NO_KILL", "set"}}));
 }
 
 }  // namespace

@@ -19,8 +19,9 @@ TEST(StepRecord, ContainsTheNodeOfEachRank) {
   };
   for (const auto& test : kCases) {
     EXPECT_EQ(step_record("7.0", test.components), test.record);
-    EXPECT_EQ(node_of_rank_in(test.record, "7.0", kNodes, static_cast<int>(test.node_of_rank.size())),
-              test.node_of_rank)
+    EXPECT_EQ(
+        node_of_rank_in(test.record, "7.0", kNodes, static_cast<int>(test.node_of_rank.size())),
+        test.node_of_rank)
         << test.record;
   }
 }
@@ -31,7 +32,8 @@ TEST(StepRecord, MayContainTheAddressOfRankZero) {
   EXPECT_EQ(record, "1 7.0 @10.0.0.1 n[0-1] 1,0");
   EXPECT_EQ(node_of_rank_in(record, "7.0", kNodes, 2), (std::vector<int>{1, 0}));
   EXPECT_EQ(address_in(record, "7.0"), "10.0.0.1");
-  for (const char* other : {"", "1 7.0", "1 7.0 n[0-1] 1,0", "1 7.1 @10.0.0.1", "1 7.0 @", "1 7.0@10.0.0.1"}) {
+  for (const char* other :
+       {"", "1 7.0", "1 7.0 n[0-1] 1,0", "1 7.1 @10.0.0.1", "1 7.0 @", "1 7.0@10.0.0.1"}) {
     EXPECT_EQ(address_in(other, "7.0"), "") << other;
   }
 }
@@ -39,10 +41,11 @@ TEST(StepRecord, MayContainTheAddressOfRankZero) {
 TEST(StepRecord, OfAnotherStepOrShapeIsIgnored) {
   ASSERT_EQ(node_of_rank_in("1 7.0 n[0-2] 0,1,2", "7.0", kNodes, 3).size(), 3u);
   for (const char* record :
-       {"", "1", "1 7.0", "1 7.0 ", "1 7.1 n[0-2] 0,1,2", "1 7.01 n[0-2] 0,1,2", "1 17.0 n[0-2] 0,1,2",
-        "2 7.0 n[0-2] 0,1,2", "1 7.0 n[0-2] 0,1", "1 7.0 n[0-2] 0,1,2,2", "1 7.0 n[0-2] 0,1,3", "1 7.0 n[0-2] 0,1,-1",
-        "1 7.0 n[0-2] 0*99999999999", "1 7.0 n[0-2] 0*2*2", "1 7.0 n[0-3] 0,1,2", "1 7.0 n[0- 0*3",
-        "1 7.0 n[0-2] 0*0,0*3", "1 7.0 n[0-2]", "1 7.0 truncated"}) {
+       {"", "1", "1 7.0", "1 7.0 ", "1 7.1 n[0-2] 0,1,2", "1 7.01 n[0-2] 0,1,2",
+        "1 17.0 n[0-2] 0,1,2", "2 7.0 n[0-2] 0,1,2", "1 7.0 n[0-2] 0,1", "1 7.0 n[0-2] 0,1,2,2",
+        "1 7.0 n[0-2] 0,1,3", "1 7.0 n[0-2] 0,1,-1", "1 7.0 n[0-2] 0*99999999999",
+        "1 7.0 n[0-2] 0*2*2", "1 7.0 n[0-3] 0,1,2", "1 7.0 n[0- 0*3", "1 7.0 n[0-2] 0*0,0*3",
+        "1 7.0 n[0-2]", "1 7.0 truncated"}) {
     EXPECT_TRUE(node_of_rank_in(record, "7.0", kNodes, 3).empty()) << record;
   }
 }

@@ -15,7 +15,8 @@ std::vector<int> nodes_of(const TaskMap& map) {
   return nodes;
 }
 
-LaunchFacts facts_of(int rank, int local_rank, int node, std::vector<int> counts, std::vector<int> ranks_here) {
+LaunchFacts facts_of(int rank, int local_rank, int node, std::vector<int> counts,
+                     std::vector<int> ranks_here) {
   LaunchFacts facts;
   facts.launcher = "slurm";
   facts.rank = rank;
@@ -38,7 +39,8 @@ TEST(TaskMap, PlacesRanks) {
   EXPECT_EQ(nodes_of(TaskMap::from_nodes({1, 0, 1})), (std::vector<int>{1, 0, 1}));
 }
 
-TEST(TaskMap, PassesOverFullNodesQuickly) {  // a look at every node in every round would be 10^10 looks
+// A look at every node in every round would be 10^10 looks.
+TEST(TaskMap, PassesOverFullNodesQuickly) {
   std::vector<int> counts(100'000, 1);
   counts[0] = 100'000;
   const auto start = std::chrono::steady_clock::now();
@@ -51,12 +53,18 @@ TEST(TaskMap, PassesOverFullNodesQuickly) {  // a look at every node in every ro
 
 TEST(TaskMap, CountsOnUnevenNodes) {
   const TaskMap map = TaskMap::block({5, 1, 1, 1});
-  EXPECT_EQ(
-      layout_of(map, 4),
-      (Layout{.rank = 4, .world_size = 8, .local_rank = 4, .local_world_size = 5, .node_rank = 0, .node_count = 4}));
-  EXPECT_EQ(
-      layout_of(map, 6),
-      (Layout{.rank = 6, .world_size = 8, .local_rank = 0, .local_world_size = 1, .node_rank = 2, .node_count = 4}));
+  EXPECT_EQ(layout_of(map, 4), (Layout{.rank = 4,
+                                       .world_size = 8,
+                                       .local_rank = 4,
+                                       .local_world_size = 5,
+                                       .node_rank = 0,
+                                       .node_count = 4}));
+  EXPECT_EQ(layout_of(map, 6), (Layout{.rank = 6,
+                                       .world_size = 8,
+                                       .local_rank = 0,
+                                       .local_world_size = 1,
+                                       .node_rank = 2,
+                                       .node_count = 4}));
   EXPECT_EQ(map.ranks_before(0), 0);
   EXPECT_EQ(map.ranks_before(3), 7);
 }
@@ -66,13 +74,17 @@ TEST(TaskMap, OfOneNodeKnowsThatNodeOnly) {
   EXPECT_FALSE(map.complete());
   EXPECT_TRUE(map.knows(2));
   EXPECT_FALSE(map.knows(1));
-  EXPECT_EQ(
-      layout_of(map, 2),
-      (Layout{.rank = 2, .world_size = 3, .local_rank = 1, .local_world_size = 2, .node_rank = 1, .node_count = 2}));
+  EXPECT_EQ(layout_of(map, 2), (Layout{.rank = 2,
+                                       .world_size = 3,
+                                       .local_rank = 1,
+                                       .local_world_size = 2,
+                                       .node_rank = 1,
+                                       .node_count = 2}));
 }
 
 TEST(TaskMapOf, LetsTheRanksOfTheNodeOverruleTheNamedPlacement) {
-  LaunchFacts facts = facts_of(2, 1, 1, {1, 2}, {0, 2});  // placed one by one, although `placement` is block
+  // Placed one by one, although `placement` is block.
+  LaunchFacts facts = facts_of(2, 1, 1, {1, 2}, {0, 2});
   const auto map = task_map_of(facts);
   ASSERT_TRUE(map) << map.error().message;
   EXPECT_EQ(map->node_of(2), 1);
@@ -88,7 +100,8 @@ TEST(TaskMapOf, UsesTheNodesOfTheRanks) {
   EXPECT_TRUE(map->complete());
   EXPECT_EQ(map->node_of(0), 1);
   EXPECT_EQ(map->local_rank_of(2), 1);
-  for (const std::vector<int>& wrong : {std::vector{0, 1, 0}, {1, 1, 0}, {1, 0, 0}, {2, 0, 2}, {1, 0}}) {
+  for (const std::vector<int>& wrong :
+       {std::vector{0, 1, 0}, {1, 1, 0}, {1, 0, 0}, {2, 0, 2}, {1, 0}}) {
     facts.node_of_rank = wrong;
     EXPECT_FALSE(task_map_of(facts));
   }
@@ -112,11 +125,14 @@ TEST(TaskMapOf, RejectsContradictions) {
          return f;
        }()},
       {"this is node 2, but the step has 2 nodes", facts_of(0, 0, 2, {1, 1}, {0})},
-      {"node 0 holds 2 tasks by the counts, but 1 task by the list of its ranks", facts_of(0, 0, 0, {2, 1}, {0})},
+      {"node 0 holds 2 tasks by the counts, but 1 task by the list of its ranks",
+       facts_of(0, 0, 0, {2, 1}, {0})},
       {"rank 1 cannot be local rank 0 of node 0", facts_of(1, 0, 0, {2, 1}, {0, 1})},
-      {"rank 20 is on this node, but the step has 3 tasks, numbered from 0", facts_of(2, 1, 1, {1, 2}, {0, 20})},
+      {"rank 20 is on this node, but the step has 3 tasks, numbered from 0",
+       facts_of(2, 1, 1, {1, 2}, {0, 20})},
       {"rank 0 cannot be local rank 0 of node 0", facts_of(0, 0, 0, {2, 1}, {0, 0})},
-      {"the step has 8 tasks, but its nodes hold 4294967304 tasks",  // 8, were it counted in 32 bits
+      {"the step has 8 tasks, but its nodes hold 4294967304 tasks",  // 8, were it counted in 32
+                                                                     // bits
        [] {
          auto f = facts_of(0, 0, 0, {8}, {0});
          f.tasks_per_node.assign(512, 1 << 23);
@@ -127,7 +143,8 @@ TEST(TaskMapOf, RejectsContradictions) {
   for (const auto& test : kCases) {
     const auto map = task_map_of(test.facts);
     ASSERT_FALSE(map) << test.part_of_message;
-    EXPECT_NE(map.error().message.find(test.part_of_message), std::string::npos) << map.error().message;
+    EXPECT_NE(map.error().message.find(test.part_of_message), std::string::npos)
+        << map.error().message;
   }
 }
 
@@ -139,7 +156,8 @@ TEST(TaskMapOf, RejectsAnExchangeOfAnotherSize) {
   facts.node_of_rank = {0, 1};
   const auto map = task_map_of(facts);
   ASSERT_FALSE(map);
-  EXPECT_NE(map.error().message.find("the launcher started 3 tasks, but the nodes of 2 are known"), std::string::npos)
+  EXPECT_NE(map.error().message.find("the launcher started 3 tasks, but the nodes of 2 are known"),
+            std::string::npos)
       << map.error().message;
 }
 
@@ -153,7 +171,8 @@ TEST(TaskMapOf, RejectsAnExchangeThatContradictsTheLauncher) {
   facts.node_of_rank = {0, 1, 1};
   const auto map = task_map_of(facts);
   ASSERT_FALSE(map);
-  EXPECT_NE(map.error().message.find("rank 1 is local rank 1 of 2 by its variables, but local rank 0 of 2"),
+  EXPECT_NE(map.error().message.find(
+                "rank 1 is local rank 1 of 2 by its variables, but local rank 0 of 2"),
             std::string::npos)
       << map.error().message;
 }

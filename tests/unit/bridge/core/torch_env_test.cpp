@@ -28,9 +28,12 @@ EnvMap with(EnvMap map, const char* name, const char* value) {
 TEST(TorchEnv, ReadsWhatTorchrunSets) {
   const auto env = torch_env_from(kComplete);
   ASSERT_TRUE(env) << env.error().message;
-  EXPECT_EQ(
-      env->layout,
-      (Layout{.rank = 3, .world_size = 8, .local_rank = 1, .local_world_size = 2, .node_rank = 1, .node_count = 4}));
+  EXPECT_EQ(env->layout, (Layout{.rank = 3,
+                                 .world_size = 8,
+                                 .local_rank = 1,
+                                 .local_world_size = 2,
+                                 .node_rank = 1,
+                                 .node_count = 4}));
   EXPECT_EQ(env->master, (Endpoint{"n0", 29500}));
   EXPECT_EQ(env->run_id, "abc");
   EXPECT_EQ(env->restart_count, 2);
@@ -38,12 +41,15 @@ TEST(TorchEnv, ReadsWhatTorchrunSets) {
 }
 
 TEST(TorchEnv, TakesFourVariablesAsOneNode) {
-  const auto env =
-      torch_env_from({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+  const auto env = torch_env_from(
+      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
   ASSERT_TRUE(env) << env.error().message;
-  EXPECT_EQ(
-      env->layout,
-      (Layout{.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2, .node_rank = 0, .node_count = 1}));
+  EXPECT_EQ(env->layout, (Layout{.rank = 1,
+                                 .world_size = 2,
+                                 .local_rank = 1,
+                                 .local_world_size = 2,
+                                 .node_rank = 0,
+                                 .node_count = 1}));
   EXPECT_FALSE(env->use_agent_store);
 }
 
@@ -63,19 +69,35 @@ TEST(TorchEnv, NamesWhatIsMissingOrContradicts) {
     EnvMap environment;
     const char* message;
   } kCases[] = {
-      {{{"RANK", "0"}}, "WORLD_SIZE is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
-      {{{"WORLD_SIZE", "2"}}, "RANK is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
+      {{{"RANK", "0"}},
+       "WORLD_SIZE is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
+      {{{"WORLD_SIZE", "2"}},
+       "RANK is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
       {{{"RANK", "0"}, {"WORLD_SIZE", "2"}},
-       "MASTER_ADDR is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", ""}, {"MASTER_PORT", "1"}}, "MASTER_ADDR is empty"},
+       "MASTER_ADDR is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of "
+       "them"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", ""}, {"MASTER_PORT", "1"}},
+       "MASTER_ADDR is empty: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
+      {{{"RANK", ""}},
+       "RANK is empty: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
+      {{{"RANK", ""}, {"WORLD_SIZE", ""}},
+       "WORLD_SIZE is empty: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
+      {with(kComplete, "MASTER_ADDR", "n0:29500"),
+       "MASTER_ADDR='n0:29500': expected a host name or an address, without a port"},
       {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}},
-       "MASTER_PORT is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
+       "MASTER_PORT is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of "
+       "them"},
       {with(kComplete, "RANK", "8"), "RANK='8': expected an integer from 0 to 7 (WORLD_SIZE='8')"},
-      {with(kComplete, "WORLD_SIZE", "0"), "WORLD_SIZE='0': expected an integer from 1 to 10000000"},
-      {with(kComplete, "MASTER_PORT", "65536"), "MASTER_PORT='65536': expected an integer from 1 to 65535"},
-      {with(kComplete, "LOCAL_RANK", "2"), "LOCAL_RANK='2': expected less than LOCAL_WORLD_SIZE='2'"},
-      {with(kComplete, "GROUP_RANK", "4"), "GROUP_RANK='4': expected less than GROUP_WORLD_SIZE='4'"},
-      {with(kComplete, "LOCAL_WORLD_SIZE", "9"), "LOCAL_WORLD_SIZE='9': expected an integer from 1 to 8"},
+      {with(kComplete, "WORLD_SIZE", "0"),
+       "WORLD_SIZE='0': expected an integer from 1 to 10000000"},
+      {with(kComplete, "MASTER_PORT", "65536"),
+       "MASTER_PORT='65536': expected an integer from 1 to 65535"},
+      {with(kComplete, "LOCAL_RANK", "2"),
+       "LOCAL_RANK='2': expected less than LOCAL_WORLD_SIZE='2'"},
+      {with(kComplete, "GROUP_RANK", "4"),
+       "GROUP_RANK='4': expected less than GROUP_WORLD_SIZE='4'"},
+      {with(kComplete, "LOCAL_WORLD_SIZE", "9"),
+       "LOCAL_WORLD_SIZE='9': expected an integer from 1 to 8"},
   };
   for (const auto& test : kCases) {
     const auto env = torch_env_from(test.environment);
@@ -98,18 +120,19 @@ TEST(TorchEnv, AWrongValueOfOneRankIsAnErrorOfThisProcess) {
 
 // The other nodes of the step have the plugin, and no error.
 TEST(TorchEnv, OfANodeWithoutThePluginIsAnErrorThatThisNodeReports) {
-  const EnvMap all = {
-      {"RANK", kNotLoaded}, {"WORLD_SIZE", kNotLoaded}, {"SLURMD_NODENAME", "n1"}, {kStepRequestVariable, "2 0 - "}};
-  const EnvMap none = {{"SLURMD_NODENAME", "n1"}, {kStepRequestVariable, "2 0 - "}};  // --export=NONE
-  for (const auto& environment : {all, none, with(kComplete, "WORLD_SIZE", kNotLoaded)}) {
+  const EnvMap none = {{"SLURMD_NODENAME", "n1"}, {kStepRequestVariable, "2 0 - "}};
+  const EnvMap all = with(with(none, "RANK", "a sentence"), "WORLD_SIZE", "a sentence");
+  const EnvMap own = with(kComplete, kStepRequestVariable, "2 0 - ");
+  // None with --export=NONE.
+  for (const auto& environment : {all, none, with(own, "WORLD_SIZE", "a sentence")}) {
     const auto env = torch_env_from(environment);
     ASSERT_FALSE(env);
-    EXPECT_TRUE(
-        env.error().message.starts_with("torch_env.so is not loaded on this node: add it to plugstack.conf of "))
+    EXPECT_TRUE(env.error().message.starts_with(
+        "torch_env.so is not loaded on this node: add it to plugstack.conf of "))
         << env.error().message;
     EXPECT_TRUE(env.error().only_here);
   }
-  EXPECT_TRUE(torch_env_from(with(kComplete, kStepRequestVariable, "2 0 - "))) << "the user's own, complete";
+  EXPECT_TRUE(torch_env_from(own)) << "the user's own, complete";
 }
 
 TEST(TorchEnv, NumbersRanksNodeByNodeWithBlock) {

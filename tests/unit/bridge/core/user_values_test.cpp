@@ -5,16 +5,19 @@
 namespace torchbridge {
 namespace {
 
-const std::vector<Variable> kRankOneOfTwo = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "20000"}};
+const std::vector<Variable> kRankOneOfTwo = {
+    {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "20000"}};
 
 TEST(VariablesToSet, KeepsWhatTheUserExported) {
-  const auto chosen = variables_to_set(kRankOneOfTwo, {{"MASTER_PORT", "29500"}, {"WORLD_SIZE", "2"}}, false);
+  const auto chosen =
+      variables_to_set(kRankOneOfTwo, {{"MASTER_PORT", "29500"}, {"WORLD_SIZE", "2"}}, false);
   ASSERT_TRUE(chosen) << chosen.error().message;
   EXPECT_EQ(*chosen, (std::vector<Variable>{{"RANK", "1"}}));
 }
 
 TEST(VariablesToSet, ReplacesItWithOverride) {
-  EXPECT_EQ(*variables_to_set(kRankOneOfTwo, {{"MASTER_PORT", "29500"}, {"RANK", "0"}}, true), kRankOneOfTwo);
+  EXPECT_EQ(*variables_to_set(kRankOneOfTwo, {{"MASTER_PORT", "29500"}, {"RANK", "0"}}, true),
+            kRankOneOfTwo);
 }
 
 TEST(VariablesToSet, RejectsAnotherRank) {
@@ -22,7 +25,8 @@ TEST(VariablesToSet, RejectsAnotherRank) {
     const auto chosen = variables_to_set({{name, "1"}, {"WORLD_SIZE", "2"}}, {{name, "0"}}, false);
     ASSERT_FALSE(chosen) << name;
     EXPECT_EQ(chosen.error().message,
-              std::string(name) + "='0' is exported, but this task's value is '1': unset it, or give override=yes");
+              std::string(name) +
+                  "='0' is exported, but this task's value is '1': unset it, or give override=yes");
   }
 }
 
@@ -35,8 +39,9 @@ TEST(VariablesToSet, TakesTheTasksOwnRank) {
 TEST(VariablesToSet, RejectsAWrongSize) {
   const auto chosen = variables_to_set(kRankOneOfTwo, {{"WORLD_SIZE", "4"}}, false);
   ASSERT_FALSE(chosen);
-  EXPECT_EQ(chosen.error().message,
-            "WORLD_SIZE='4' is exported, but this task's value is '2': unset it, or give override=yes");
+  EXPECT_EQ(
+      chosen.error().message,
+      "WORLD_SIZE='4' is exported, but this task's value is '2': unset it, or give override=yes");
 }
 
 }  // namespace

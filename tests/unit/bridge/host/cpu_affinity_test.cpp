@@ -19,7 +19,8 @@ bool in_child(const std::function<bool()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body() ? 0 : 1);
   int status = 0;
-  return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+         WEXITSTATUS(status) == 0;
 }
 
 CpuSet now_allowed() {
@@ -49,7 +50,8 @@ TEST(SetAffinity, PrefersTheMemoryOfTheNode) {
   EXPECT_TRUE(in_child([&] {
     int policy = -1;
     unsigned long nodes[16] = {};
-    return set_affinity({}, 0) && syscall(SYS_get_mempolicy, &policy, nodes, sizeof nodes * 8, nullptr, 0) == 0 &&
+    return set_affinity({}, 0) &&
+           syscall(SYS_get_mempolicy, &policy, nodes, sizeof nodes * 8, nullptr, 0) == 0 &&
            policy == MPOL_PREFERRED && nodes[0] == 1;
   }));
 }
@@ -62,7 +64,8 @@ TEST(SetAffinity, LeavesTheRestUnchanged) {
 TEST(SetAffinity, NamesMissingCpus) {
   const auto placed = set_affinity({kMaxCpu}, -1);
   ASSERT_FALSE(placed);
-  EXPECT_NE(placed.error().message.find("cannot use CPUs 65535"), std::string::npos) << placed.error().message;
+  EXPECT_NE(placed.error().message.find("cannot use CPUs 65535"), std::string::npos)
+      << placed.error().message;
 }
 
 }  // namespace

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <vector>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/growth.h"
 
 namespace torchbridge {
 namespace {
@@ -18,11 +21,25 @@ TEST(ProcessTree, BeginsWithThisProcessAndGoesUp) {
   if (child == 0) {
     prctl(PR_SET_NAME, "odd) S (name");
     const auto tree = this_and_ancestors();
-    _exit(tree.size() > 1 && tree[0].id == getpid() && tree[0].name == "odd) S (name" && tree[1].id == parent ? 0 : 1);
+    _exit(tree.size() > 1 && tree[0].id == getpid() && tree[0].name == "odd) S (name" &&
+                  tree[1].id == parent
+              ? 0
+              : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+TEST(ProcessTree, KnowsTheCgroupsOfSteps) {
+  for (const char* cgroups :
+       {"9:freezer:/slurm/uid_1000/job_5/step_0/task_1\n8:cpu:/\n",
+        "0::/system.slice/slurmstepd.scope/job_12/step_3/user/task_0\n", "/slurm/job_5/step_17"})
+    EXPECT_TRUE(has_step_of_slurm(cgroups)) << cgroups;
+  for (const char* cgroups : {"", "0::/\n", "0::/system.slice/slurmstepd.scope/job_12/step_batch\n",
+                              "0::/slurm/job_5/step_extern/user\n", "0::/step_1/job_5\n",
+                              "1:cpu:/job_5\n2:cpu:/step_1\n", "0::/job_5/step_"})
+    EXPECT_FALSE(has_step_of_slurm(cgroups)) << cgroups;
 }
 
 TEST(ProcessTree, FindsChildrenThatRunAndThatHaveEnded) {
@@ -72,6 +89,23 @@ TEST(ProcessTree, CountsTheCpuTimeOfDescendants) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_EQ(cpu_seconds_of({child}), 0);
+}
+
+// Reading /proc takes nearly all of the time, and its length is the machine's: it is read once.
+TEST(ProcessTree, CountsTheCpuTimeOfManyProcessesInOnePass) {
+  std::vector<int> children(100);
+  for (int& child : children) {
+    child = fork();
+    if (child != 0) continue;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+  }
+  const double one = cpu_seconds([&] { (void)cpu_seconds_of({children[0]}); });
+  EXPECT_LT(cpu_seconds([&] { (void)cpu_seconds_of(children); }), 10 * one);
+  for (const int child : children) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
 }
 
 }  // namespace

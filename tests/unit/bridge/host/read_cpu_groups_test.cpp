@@ -24,8 +24,8 @@ Topology groups_of(const MachineTree& tree) {
 
 TEST(CpuGroups, AreReadFromTheTree) {
   MachineTree tree;
-  for (const char* line : {"socket 0 0-3,8-11", "socket 36 4-7,12-15", "cache 2 0,8", "cache 3 0-1,8-9",
-                           "cache 3 2-3,10-11", "cache 3 4-7,12-15"}) {
+  for (const char* line : {"socket 0 0-3,8-11", "socket 36 4-7,12-15", "cache 2 0,8",
+                           "cache 3 0-1,8-9", "cache 3 2-3,10-11", "cache 3 4-7,12-15"}) {
     tree.describe(line);
   }
   const Topology topology = groups_of(tree);
@@ -38,7 +38,8 @@ TEST(CpuGroups, OfInstructionsIsNoCache) {
   tree.describe("cache 2 0-1");
   tree.describe("cache 3 0-3");
   for (int cpu = 0; cpu < 4; ++cpu) {
-    tree.write("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/type", "Instruction");
+    tree.write("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/type",
+               "Instruction");
   }
   EXPECT_EQ(texts(groups_of(tree).caches), Lists{"0-1"});
 }
@@ -47,7 +48,8 @@ TEST(CpuGroups, MissingFilesGiveNone) {
   MachineTree tree;
   EXPECT_TRUE(groups_of(tree).sockets.empty());
   tree.describe("threads 0 4 0");
-  tree.write("sys/devices/system/cpu/cpu0/topology/physical_package_id", "-1");  // as some ARM boards show
+  // As some ARM boards show.
+  tree.write("sys/devices/system/cpu/cpu0/topology/physical_package_id", "-1");
   tree.write("sys/devices/system/cpu/cpufreq/boost", "1");
   EXPECT_TRUE(groups_of(tree).sockets.empty());
   EXPECT_TRUE(groups_of(tree).caches.empty());

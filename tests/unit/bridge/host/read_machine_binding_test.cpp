@@ -29,10 +29,12 @@ std::string numbers_below(std::size_t count) {
 const Topology& recorded(const std::string& machine) {
   static std::map<std::string, Topology> read;
   const auto found = read.find(machine);
-  return found != read.end() ? found->second : read.emplace(machine, MachineTree(machine).topology()).first->second;
+  return found != read.end() ? found->second
+                             : read.emplace(machine, MachineTree(machine).topology()).first->second;
 }
 
-// One node of a srun step: all of the machine's GPUs visible to each task, and a list of CPUs for each.
+// One node of a srun step: all of the machine's GPUs visible to each task, and a list of CPUs for
+// each.
 class Step {
  public:
   Step(const char* machine, Cells cpus) : topology_(recorded(machine)), cpus_(std::move(cpus)) {
@@ -73,8 +75,9 @@ class Step {
     Cells all;
     for (std::size_t rank = 0; rank < cpus_.size(); ++rank) {
       const auto binding = bound(rank, options);
-      all.push_back(binding ? cpu_list_text(binding->cpus) + "@" + std::to_string(binding->memory_node)
-                            : binding.error().message);
+      all.push_back(binding
+                        ? cpu_list_text(binding->cpus) + "@" + std::to_string(binding->memory_node)
+                        : binding.error().message);
     }
     return all;
   }
@@ -116,12 +119,16 @@ TEST(RecordedBinding, ClosestGivesEachTaskTheGpuOfItsNode) {
       {"perlmutter-gpu", {"0-31", "32-63"}, "2,0,1,3"},
       {"perlmutter-gpu", {"0-63,64-127", "0-63,64-127"}, "-"},  // not bound: nothing to choose
       {"perlmutter-gpu", {"16-31"}, "2,0,1,3"},                 // alone: nearest first
-      {"perlmutter-gpu", {"0-15", "0-15"}, "0,3,1,2"},          // two tasks near one GPU: one of them must go far
+      {"perlmutter-gpu",
+       {"0-15", "0-15"},
+       "0,3,1,2"},  // two tasks near one GPU: one of them must go far
       {"dgx-a100",
-       {"0-15,128-143", "16-31,144-159", "32-47,160-175", "48-63,176-191", "64-79,192-207", "80-95,208-223",
-        "96-111,224-239", "112-127,240-255"},
+       {"0-15,128-143", "16-31,144-159", "32-47,160-175", "48-63,176-191", "64-79,192-207",
+        "80-95,208-223", "96-111,224-239", "112-127,240-255"},
        "0,2,3,1,4,6,7,5"},
-      {"dgx-a100", {"48-55", "56-63", "16-23", "24-31", "112-119", "120-127", "80-87", "88-95"}, "-"},
+      {"dgx-a100",
+       {"48-55", "56-63", "16-23", "24-31", "112-119", "120-127", "80-87", "88-95"},
+       "-"},
       {"dgx-a100", {"0-63", "64-127"}, "0,4,1,2,3,5,6,7"},
       {"dgx-h100", {"56-83", "84-111", "0-27", "28-55"}, "4,5,0,1,2,3,6,7"},
       {"dgx-h100", {"0-13", "14-27", "28-41", "42-55", "56-69", "70-83", "84-97", "98-111"}, "-"},
@@ -141,8 +148,10 @@ TEST(RecordedBinding, ClosestKeepsNamesVerbatim) {
   Step step("two-gpus-driver", {"0", "1"});
   step.set("CUDA_VISIBLE_DEVICES", "GPU-4ce175fe,GPU-e953c3c5");
   EXPECT_EQ(step.visible("gpus=closest"), "-");
-  step.set("CUDA_VISIBLE_DEVICES", "MIG-11c29e81-e611-50b5-b5ef-609c0a0fe58b,MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f");
-  EXPECT_EQ(step.visible("gpus=closest"), "-");  // one NUMA node: it does not matter which GPU they are of
+  step.set("CUDA_VISIBLE_DEVICES",
+           "MIG-11c29e81-e611-50b5-b5ef-609c0a0fe58b,MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f");
+  // One NUMA node: it does not matter which GPU they are of.
+  EXPECT_EQ(step.visible("gpus=closest"), "-");
 }
 
 TEST(RecordedBinding, ClosestCountsGpusByAddress) {
@@ -162,7 +171,8 @@ TEST(RecordedBinding, ClosestRejectsUnknownCpusAndGpus) {
   Step unknown_others("perlmutter-gpu", kPerlmutterTasks);
   unknown_others.set("SLURM_CPU_BIND_TYPE", "rank");
   EXPECT_EQ(unknown_others.bound(0, "gpus=closest").error().message,
-            "gpus=closest: this task may use CPUs 0-15,64-79, and the CPUs of the other tasks on this node are not "
+            "gpus=closest: this task may use CPUs 0-15,64-79, and the CPUs of the other tasks on "
+            "this node are not "
             "known: bind the tasks with srun --cpu-bind=cores, or give gpus=auto");
   Step mig("perlmutter-gpu", kPerlmutterTasks);
   mig.set("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c,MIG-d");
@@ -213,8 +223,8 @@ TEST(RecordedBinding, GpuCpusAreThoseOfTheGpusNode) {
       {"dgx-a100",
        Cells(8, "0-255"),
        "cpus=gpu",
-       {"48-55,176-183@3", "56-63,184-191@3", "16-23,144-151@1", "24-31,152-159@1", "112-119,240-247@7",
-        "120-127,248-255@7", "80-87,208-215@5", "88-95,216-223@5"}},
+       {"48-55,176-183@3", "56-63,184-191@3", "16-23,144-151@1", "24-31,152-159@1",
+        "112-119,240-247@7", "120-127,248-255@7", "80-87,208-215@5", "88-95,216-223@5"}},
       {"dgx-h100",
        Cells(4, "0-223"),
        "cpus=gpu",
@@ -225,7 +235,10 @@ TEST(RecordedBinding, GpuCpusAreThoseOfTheGpusNode) {
       {"two-gpus-driver", {"0-9", "0-9"}, "cpus=gpu", {"0-4@-1", "5-9@-1"}},
       {"workstation-1gpu", {"0-7"}, "cpus=gpu", {"0-7@-1"}},
       {"workstation-1gpu", {"0-7", "0-7"}, "gpus=share,cpus=gpu", {"0-1,4-5@-1", "2-3,6-7@-1"}},
-      {"jedi-gh200", Cells(4, "0-287"), "cpus=gpu", {"0-71@0", "72-143@1", "144-215@2", "216-287@3"}},
+      {"jedi-gh200",
+       Cells(4, "0-287"),
+       "cpus=gpu",
+       {"0-71@0", "72-143@1", "144-215@2", "216-287@3"}},
   };
   for (const auto& test : kCases)
     EXPECT_EQ(Step(test.machine, test.cpus).placed(test.options), test.placed) << test.machine;
@@ -244,15 +257,16 @@ TEST(RecordedBinding, CpusAreUnchangedWhereThoseNearTheGpuAreNotAllowed) {
   ASSERT_TRUE(binding);
   EXPECT_EQ(binding->cpus, CpuSet());
   EXPECT_EQ(binding->memory_node, -1);
-  EXPECT_EQ(
-      binding->note,
-      "cpus=gpu: CPUs 48-63,112-127 are near GPU 0, but this task may use 0-15 only: the task keeps its CPUs; see "
-      "gpus=closest");
+  EXPECT_EQ(binding->note,
+            "cpus=gpu: CPUs 48-63,112-127 are near GPU 0, but this task may use 0-15 only: the "
+            "task keeps its CPUs; see "
+            "gpus=closest");
 
   Step unknown("perlmutter-gpu", {"0-15"});
   unknown.set("CUDA_VISIBLE_DEVICES", "MIG-a");
-  EXPECT_EQ(unknown.bound(0, "cpus=gpu")->note,
-            "cpus=gpu: the CPUs near GPU MIG-a are not known on this machine: the task keeps its CPUs");
+  EXPECT_EQ(
+      unknown.bound(0, "cpus=gpu")->note,
+      "cpus=gpu: the CPUs near GPU MIG-a are not known on this machine: the task keeps its CPUs");
 }
 
 }  // namespace

@@ -54,18 +54,20 @@ TEST(Machine, KnowsHowFarNodesAre) {
 }
 
 TEST(Machine, LeavesOutWhatIsNoGpu) {
-  MachineTree tree("workstation-1gpu");  // with a sound function, and a display controller of another vendor
+  // With a sound function, and a display controller of another vendor.
+  MachineTree tree("workstation-1gpu");
   tree.describe("function 0000:c4:00.0 0x068000 0x10de -1");  // an NVSwitch
   EXPECT_EQ(addresses(tree.topology()), Names{"0000:04:00.0"});
 }
 
 TEST(Machine, OrdersGpusByAddress) {
   MachineTree tree;
-  for (const char* address : {"0001:01:00.0", "0000:c1:00.0", "10000:02:00.0", "0000:03:00.0", "0000:03:1f.1"}) {
+  for (const char* address :
+       {"0001:01:00.0", "0000:c1:00.0", "10000:02:00.0", "0000:03:00.0", "0000:03:1f.1"}) {
     tree.describe(std::string("gpu ") + address + " 0 0-3");
   }
-  EXPECT_EQ(addresses(tree.topology()),
-            (Names{"0000:03:00.0", "0000:03:1f.1", "0000:c1:00.0", "0001:01:00.0", "10000:02:00.0"}));
+  EXPECT_EQ(addresses(tree.topology()), (Names{"0000:03:00.0", "0000:03:1f.1", "0000:c1:00.0",
+                                               "0001:01:00.0", "10000:02:00.0"}));
 }
 
 TEST(Machine, UsesTheDriversListOfGpus) {
@@ -91,8 +93,9 @@ TEST(Machine, LeavesOutGpusWhoseDeviceFileIsHidden) {
 
 TEST(Machine, MinorNumbersNeedNotFollowTheAddresses) {
   MachineTree tree;
-  for (const char* line : {"gpu 0000:01:00.0 0 0-3", "gpu 0000:c1:00.0 0 0-3", "driver 0000:01:00.0 1 GPU-b",
-                           "driver 0000:c1:00.0 0 GPU-a", "device 0"}) {
+  for (const char* line :
+       {"gpu 0000:01:00.0 0 0-3", "gpu 0000:c1:00.0 0 0-3", "driver 0000:01:00.0 1 GPU-b",
+        "driver 0000:c1:00.0 0 GPU-a", "device 0"}) {
     tree.describe(line);
   }
   EXPECT_EQ(addresses(tree.topology()), Names{"0000:c1:00.0"});
@@ -125,7 +128,8 @@ TEST(Machine, ErrorsNameTheFile) {
       {"sys/devices/system/node/node1/distance", "10 twelve", "expected distances"},
       {"sys/devices/system/node/node1/distance", "10 12 12", "3 distances for 2 nodes"},
       {"sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0,", "expected CPU numbers"},
-      {"proc/driver/nvidia/gpus/0000:21:00.0/information", "Device Minor: x", "Device Minor 'x': expected a number"},
+      {"proc/driver/nvidia/gpus/0000:21:00.0/information", "Device Minor: x",
+       "Device Minor 'x': expected a number"},
       {"sys/devices/system/node/node1/cpulist", nullptr, "longer than 65536 bytes"},
   };
   for (const auto& test : kCases) {
@@ -133,8 +137,10 @@ TEST(Machine, ErrorsNameTheFile) {
     tree.write(test.path, test.text == nullptr ? std::string(1 << 17, '0') : test.text);
     const auto topology = read_topology(tree.root());
     ASSERT_FALSE(topology) << test.path;
-    EXPECT_TRUE(topology.error().message.starts_with(tree.root() + "/" + test.path)) << topology.error().message;
-    EXPECT_NE(topology.error().message.find(test.reason), std::string::npos) << topology.error().message;
+    EXPECT_TRUE(topology.error().message.starts_with(tree.root() + "/" + test.path))
+        << topology.error().message;
+    EXPECT_NE(topology.error().message.find(test.reason), std::string::npos)
+        << topology.error().message;
   }
 }
 
@@ -143,7 +149,8 @@ TEST(Machine, AFolderWithAStrangeNameIsAnError) {
   tree.describe("gpu 0000:0x:00.0 0 0-3");
   const auto topology = read_topology(tree.root());
   ASSERT_FALSE(topology);
-  EXPECT_NE(topology.error().message.find("'0000:0x:00.0': expected a PCI address"), std::string::npos);
+  EXPECT_NE(topology.error().message.find("'0000:0x:00.0': expected a PCI address"),
+            std::string::npos);
 }
 
 TEST(Machine, ReadsThisMachine) {

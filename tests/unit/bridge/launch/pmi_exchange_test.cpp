@@ -18,7 +18,8 @@ using std::chrono::milliseconds;
 
 class FakeHydra {
  public:
-  explicit FakeHydra(int ranks, std::string init_answer = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
+  explicit FakeHydra(int ranks, std::string init_answer =
+                                    "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
       : init_answer_(std::move(init_answer)), ranks_(ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       int pair[2];
@@ -29,7 +30,8 @@ class FakeHydra {
   }
   ~FakeHydra() { end_of_programs(); }
 
-  // What the kernel does when the ranks' programs exit. Returns how many conversations ended with a good-bye.
+  // What the kernel does when the ranks' programs exit. Returns how many conversations ended with a
+  // good-bye.
   int end_of_programs() {
     for (const int client : clients_) close(client);
     for (auto& thread : threads_) thread.join();
@@ -50,7 +52,8 @@ class FakeHydra {
         continue;
       }
       const std::string reply = answer(text) + "\n";
-      if (send(socket, reply.data(), reply.size(), MSG_NOSIGNAL) < 0 || text == "cmd=finalize") break;
+      if (send(socket, reply.data(), reply.size(), MSG_NOSIGNAL) < 0 || text == "cmd=finalize")
+        break;
       text.clear();
     }
     close(socket);
@@ -61,7 +64,8 @@ class FakeHydra {
   static std::string word(const std::string& line, const std::string& name) {
     const auto start = line.find(name + "=");
     return start == line.npos ? ""
-                              : line.substr(start + name.size() + 1, line.find(' ', start) - start - name.size() - 1);
+                              : line.substr(start + name.size() + 1,
+                                            line.find(' ', start) - start - name.size() - 1);
   }
 
   std::string answer(const std::string& line) {
@@ -72,7 +76,8 @@ class FakeHydra {
     if (command == "get_my_kvsname") return "cmd=my_kvsname kvsname=kvs_1";
     if (command == "put") {
       const bool is_new = values_.emplace(word(line, "key"), word(line, "value")).second;
-      return std::string("cmd=put_result rc=") + (is_new ? "0 msg=success" : "-1 msg=duplicate_key");
+      return std::string("cmd=put_result rc=") +
+             (is_new ? "0 msg=success" : "-1 msg=duplicate_key");
     }
     if (command == "get") {
       const auto found = values_.find(word(line, "key"));
@@ -81,7 +86,8 @@ class FakeHydra {
     }
     const int round = arrived_++ / ranks_;
     all_here_.notify_all();
-    all_here_.wait_for(lock, std::chrono::seconds(2), [&] { return arrived_ >= (round + 1) * ranks_; });
+    all_here_.wait_for(lock, std::chrono::seconds(2),
+                       [&] { return arrived_ >= (round + 1) * ranks_; });
     return "cmd=barrier_out";
   }
 
@@ -102,14 +108,17 @@ TEST(PmiExchange, EveryRankGetsEveryValueAlsoTheSecondTime) {
       for (const char* text : {"any bytes: \n\xff=", "again"}) {
         auto exchange = connect_pmi(hydra.environment(rank), rank, 3);
         ASSERT_TRUE(exchange) << exchange.error().message;
-        const auto values = (*exchange)->all_gather(text + std::to_string(rank), milliseconds(10000));
+        const auto values =
+            (*exchange)->all_gather(text + std::to_string(rank), milliseconds(10000));
         ASSERT_TRUE(values) << values.error().message;
-        for (int peer = 0; peer < 3; ++peer) EXPECT_EQ((*values)[peer], text + std::to_string(peer));
+        for (int peer = 0; peer < 3; ++peer)
+          EXPECT_EQ((*values)[peer], text + std::to_string(peer));
       }
     });
   }
   for (auto& thread : ranks) thread.join();
-  EXPECT_EQ(hydra.end_of_programs(), 3) << "Hydra kills the other ranks when one leaves without a good-bye";
+  EXPECT_EQ(hydra.end_of_programs(), 3)
+      << "Hydra kills the other ranks when one leaves without a good-bye";
 }
 
 TEST(PmiExchange, ErrorContainsTheTimeout) {
@@ -118,16 +127,18 @@ TEST(PmiExchange, ErrorContainsTheTimeout) {
   ASSERT_TRUE(exchange) << exchange.error().message;
   const auto values = (*exchange)->all_gather("x", milliseconds(200));
   ASSERT_FALSE(values);
-  EXPECT_EQ(
-      values.error().message,
-      "PMI: the launcher did not answer; not all 2 ranks arrived within 0.2 s: does every rank run this program?");
+  EXPECT_EQ(values.error().message,
+            "PMI: the launcher did not answer; not all 2 ranks arrived within 0.2 s: does every "
+            "rank run this program?");
 }
 
 TEST(PmiExchange, RejectsPeersThatAreNoLauncher) {
   EXPECT_EQ(connect_pmi({}, 0, 2).error().message, "PMI_FD is not set");
   EXPECT_EQ(connect_pmi({{"PMI_FD", "x"}}, 0, 2).error().message,
             "PMI_FD='x': expected an integer from 0 to 2147483647");
-  EXPECT_NE(connect_pmi({{"PMI_FD", "987654"}}, 0, 2).error().message.find("PMI_FD='987654' is not an open socket"),
+  EXPECT_NE(connect_pmi({{"PMI_FD", "987654"}}, 0, 2)
+                .error()
+                .message.find("PMI_FD='987654' is not an open socket"),
             std::string::npos);
   FakeHydra other(1, "hello");
   EXPECT_EQ(connect_pmi(other.environment(0), 0, 1).error().message,

@@ -50,7 +50,8 @@ std::vector<std::string> ask(std::vector<LaunchFacts>& ranks, milliseconds timeo
 TEST(ExchangePlacement, GivesEveryRankTheNodesOfAll) {
   auto ranks = three_ranks("0");
   EXPECT_EQ(ask(ranks, milliseconds(20000)), std::vector<std::string>(3));
-  for (const auto& facts : ranks) EXPECT_EQ(facts.node_of_rank, (std::vector<int>{1, 0, 1})) << facts.rank;
+  for (const auto& facts : ranks)
+    EXPECT_EQ(facts.node_of_rank, (std::vector<int>{1, 0, 1})) << facts.rank;
 }
 
 TEST(ExchangePlacement, NamesARankThatDidNotArrive) {
@@ -58,11 +59,12 @@ TEST(ExchangePlacement, NamesARankThatDidNotArrive) {
   ranks.pop_back();
   for (const auto& error : ask(ranks, milliseconds(300))) {
     EXPECT_NE(error.find("did not arrive"), std::string::npos) << error;
-    EXPECT_TRUE(error.ends_with(": give ranks=block, which numbers the ranks node by node")) << error;
+    EXPECT_TRUE(error.ends_with(": give ranks=block, which numbers the ranks node by node"))
+        << error;
   }
 }
 
-TEST(CanExchangePlacement, WhereEveryRankFindsThatItIsNotKnown) {
+TEST(CanExchangePlacement, IsTrueIfEveryRankFindsThatItIsNotKnown) {
   auto facts = three_ranks("2").front();
   EXPECT_TRUE(can_exchange_placement(facts));
   facts.placement = Placement::kCyclic;

@@ -13,13 +13,16 @@ TEST(Address, OfANumberIsItself) {
 TEST(Address, OfAnUnknownNameNamesIt) {
   const auto address = numeric_address("no-such-host.invalid");
   ASSERT_FALSE(address);
-  EXPECT_NE(address.error().message.find("'no-such-host.invalid' does not resolve"), std::string::npos)
+  EXPECT_NE(address.error().message.find("'no-such-host.invalid' does not resolve"),
+            std::string::npos)
       << address.error().message;
 }
 
 TEST(Address, DistinguishesNumbersFromNames) {
-  for (const char* number : {"10.0.0.1", "::1", "fd00::2"}) EXPECT_TRUE(is_numeric(number)) << number;
-  for (const char* name : {"", "n0", "10.0.0", "10.0.0.1:80", "[::1]"}) EXPECT_FALSE(is_numeric(name)) << name;
+  for (const char* number : {"10.0.0.1", "::1", "fd00::2"})
+    EXPECT_TRUE(is_numeric(number)) << number;
+  for (const char* name : {"", "n0", "10.0.0", "10.0.0.1:80", "[::1]"})
+    EXPECT_FALSE(is_numeric(name)) << name;
 }
 
 TEST(Address, KnowsLoopback) {
@@ -59,15 +62,18 @@ TEST(OwnAddress, ErrorListsTheAddressesOfTheHost) {
        {AddressRule{Kind::kInterface, "none7"}, AddressRule{Kind::kSubnet, "203.0.113.0/24"}}) {
     const auto address = own_address(rule);
     ASSERT_FALSE(address);
-    EXPECT_NE(address.error().message.find(rule.text), std::string::npos) << address.error().message;
-    EXPECT_NE(address.error().message.find("lo 127.0.0.1"), std::string::npos) << address.error().message;
+    EXPECT_NE(address.error().message.find(rule.text), std::string::npos)
+        << address.error().message;
+    EXPECT_NE(address.error().message.find("lo 127.0.0.1"), std::string::npos)
+        << address.error().message;
   }
 }
 
 TEST(Interface, TowardsLoopbackIsLoopback) {
   EXPECT_EQ(interface_towards("127.0.0.1"), "lo");
   EXPECT_EQ(interface_towards("no-number"), "");
-  for (const auto& address : local_addresses()) EXPECT_NE(interface_towards(address), "") << address;
+  for (const auto& address : local_addresses())
+    EXPECT_NE(interface_towards(address), "") << address;
 }
 
 TEST(EphemeralPorts, AreARange) {

@@ -23,7 +23,8 @@ TEST(NameResolver, FindsAddressesAndReportsMissingOnes) {
   resolver.start({"no-such-host.invalid", "localhost"});
   const auto unknown = address_of(resolver, "no-such-host.invalid");
   ASSERT_FALSE(unknown);
-  EXPECT_NE(unknown.error().message.find("'no-such-host.invalid' does not resolve"), std::string::npos)
+  EXPECT_NE(unknown.error().message.find("'no-such-host.invalid' does not resolve"),
+            std::string::npos)
       << unknown.error().message;
   const auto known = address_of(resolver, "localhost");
   ASSERT_TRUE(known) << known.error().message;

@@ -15,7 +15,8 @@ namespace {
 
 std::array<Socket, 2> pair() {
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("no sockets");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    throw std::runtime_error("no sockets");
   return {Socket(ends[0]), Socket(ends[1])};
 }
 
@@ -39,8 +40,10 @@ TEST(PassedDescriptor, OutlivesTheProcessThatPassedIt) {
 TEST(PassedDescriptor, KeepsTheOrderAndDoesNotWait) {
   const auto [in, out] = pair();
   EXPECT_FALSE(take_descriptor(out));
-  for (std::uint32_t number = 0; number < 3; ++number) ASSERT_TRUE(pass_descriptor(in, STDIN_FILENO, number));
-  for (std::uint32_t number = 0; number < 3; ++number) EXPECT_EQ(take_descriptor(out)->number, number);
+  for (std::uint32_t number = 0; number < 3; ++number)
+    ASSERT_TRUE(pass_descriptor(in, STDIN_FILENO, number));
+  for (std::uint32_t number = 0; number < 3; ++number)
+    EXPECT_EQ(take_descriptor(out)->number, number);
   EXPECT_FALSE(take_descriptor(out));
   while (pass_descriptor(in, STDIN_FILENO, 0)) {
   }

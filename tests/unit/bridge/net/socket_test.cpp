@@ -26,8 +26,9 @@ Socket bound_socket(const std::string& host, bool is_shared, bool listens) {
   Socket socket(::socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = is_shared ? 1 : 0;
   setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  const int bound = is_v6 ? bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&v6), sizeof v6)
-                          : bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
+  const int bound =
+      is_v6 ? bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&v6), sizeof v6)
+            : bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
   if (bound != 0 || (listens && listen(socket.descriptor(), 1) != 0)) return Socket();
   return socket;
 }
@@ -40,9 +41,9 @@ TEST(Socket, TakesAFreePortAndKeepsOthersOut) {
   EXPECT_FALSE(port_is_free(port));
   const auto second = listen_on({"127.0.0.1", port});
   ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().message,
-            "cannot listen on 127.0.0.1 port " + std::to_string(port) +
-                ": Address already in use: another program uses it; choose another port, or end that program");
+  EXPECT_EQ(second.error().message, "cannot listen on 127.0.0.1 port " + std::to_string(port) +
+                                        ": Address already in use: another program uses it; choose "
+                                        "another port, or end that program");
 }
 
 TEST(Socket, GivesThePortBackWhenItGoes) {
@@ -108,7 +109,8 @@ TEST(Reserve, LetsAProgramListenThatHasTheNumber) {
   EXPECT_TRUE(listen_on({"0.0.0.0", *bound_port(*reserved)}));
 }
 
-// Also of one that does not listen, at any address, with or without SO_REUSEADDR: that of another user's run.
+// Also of one that does not listen, at any address, with or without SO_REUSEADDR: that of another
+// user's run.
 TEST(Reserve, RefusesAPortThatAnotherSocketHas) {
   for (const char* address : {"127.0.0.1", "127.0.0.2", "0.0.0.0", "::1", "::"}) {
     for (const bool is_shared : {false, true}) {
@@ -128,7 +130,8 @@ TEST(Reserve, RefusesAPortThatIsReserved) {
   ASSERT_TRUE(first) << first.error().message;
   const auto second = reserve({"127.0.0.1", *bound_port(*first)});
   ASSERT_FALSE(second);
-  EXPECT_NE(second.error().message.find("Address already in use"), std::string::npos) << second.error().message;
+  EXPECT_NE(second.error().message.find("Address already in use"), std::string::npos)
+      << second.error().message;
 }
 
 // One that a run before has used.
@@ -152,7 +155,8 @@ TEST(Reserve, TakesAPortOnWhichOnlyEndedConnectionsLinger) {
   ASSERT_TRUE(reserved) << reserved.error().message;
 }
 
-// Then the kernel gives it to two that share it, of whatever users: the second rank 0 would not get it.
+// Then the kernel gives it to two that share it, of whatever users: the second rank 0 would not get
+// it.
 TEST(Reserve, RefusesAPortThatIsReservedWhileConnectionsLinger) {
   const int port = port_with_lingering_connection();
   const Child holder([&] { return bool(reserve({"127.0.0.1", port})); });
@@ -203,7 +207,8 @@ TEST(Names, ThoseThatAnotherUserHasArePassedOver) {
 }
 
 TEST(Names, NoneIsAnErrorForThoseThatConnect) {
-  EXPECT_EQ(connect_to_name("none " + std::to_string(getpid())).error().message, "Connection refused");
+  EXPECT_EQ(connect_to_name("none " + std::to_string(getpid())).error().message,
+            "Connection refused");
 }
 
 TEST(Reserve, InheritsOnlySockets) {
@@ -214,10 +219,13 @@ TEST(Reserve, InheritsOnlySockets) {
 }
 
 TEST(Socket, RejectsAddressesOfOtherHosts) {
-  EXPECT_NE(listen_on({"localhost", 0}).error().message.find("expected a numeric IPv4 or IPv6 address"),
-            std::string::npos);
+  EXPECT_NE(
+      listen_on({"localhost", 0}).error().message.find("expected a numeric IPv4 or IPv6 address"),
+      std::string::npos);
   // 192.0.2.0/24 is reserved for documentation (RFC 5737).
-  EXPECT_NE(listen_on({"192.0.2.1", 0}).error().message.find("no interface of this host has that address"),
+  EXPECT_NE(listen_on({"192.0.2.1", 0})
+                .error()
+                .message.find("no interface of this host has that address"),
             std::string::npos);
 }
 

@@ -55,7 +55,8 @@ TEST(Program, AnUnknownOptionIsReportedWithTheNearest) {
       {"--batch_size 8", "unknown option '--batch_size'; did you mean '--batch-size'?"},
       {"--training.steps 8", "unknown option '--training.steps'; did you mean '--batch-size'?"},
       {"--optimizer.lr 8", "unknown option '--optimizer.lr'; did you mean '--lr'?"},
-      {"--training.batch-size 8", "unknown option '--training.batch-size'; did you mean '--batch-size'?"},
+      {"--training.batch-size 8",
+       "unknown option '--training.batch-size'; did you mean '--batch-size'?"},
       {"--hlep", "unknown option '--hlep'; did you mean '--help'?"},
       {"convert --optimiser a", "unknown option '--optimiser'; did you mean '--optimizer'?"},
       {"--completely-different", "unknown option '--completely-different'"},
@@ -84,6 +85,7 @@ TEST(Program, AMissingOrUnknownSubcommandIsReportedWithThoseThatAreThere) {
       {"", "expected a subcommand: exec, env or explain"},
       {"foo", "unknown subcommand 'foo': expected exec, env or explain"},
       {"foo --option 1 bar", "unknown subcommand 'foo': expected exec, env or explain"},
+      {"exce", "unknown subcommand 'exce': expected exec, env or explain; did you mean 'exec'?"},
       {"--option 1", "unknown option '--option'"},
       {"exec foo", "unexpected argument 'foo'"},
   };
@@ -120,7 +122,8 @@ TEST(Program, HelpIsInColumns) {
       ->capture_default_str()
       ->group("Training");
   app.add_option("--kind", kind,
-                 "As it is described in this text, which is longer than the seventy columns that are left for it, and "
+                 "As it is described in this text, which is longer than the seventy columns that "
+                 "are left for it, and "
                  "so goes on below")
       ->check(CLI::IsMember({"a", "b"}))
       ->capture_default_str()
@@ -131,24 +134,29 @@ TEST(Program, HelpIsInColumns) {
             "Usage: program [OPTIONS]\n\n"
             "Options:\n"
             "  -h,--help                   Print this help\n"
-            "  --version                   Print the version\n"
+            "  --version                   Print the version, and what it was built with\n"
             "  --a-file-with-a-long-name TEXT\n"
             "                              Read\n"
             "                                this one\n"
             "\n\n"
             "Training:\n"
             "  --steps INT                 Stop after so many; 0: no limit (default: 0)\n"
-            "  --kind a|b                  As it is described in this text, which is longer than the seventy\n"
-            "                              columns that are left for it, and so goes on below (default: a)\n"
+            "  --kind a|b                  As it is described in this text, which is longer than "
+            "the seventy\n"
+            "                              columns that are left for it, and so goes on below "
+            "(default: a)\n"
             "\n");
 }
 
 TEST(Program, VersionIsThatOfTheProject) {
   CLI::App app("", "program");
-  set_up(app);
+  set_up(app, "tin 1.0");
   app.add_subcommand("convert")->add_option("from")->required();
   app.require_subcommand(1);
-  EXPECT_EQ(asked(app, "--version"), "program (torchbridge) " TORCHBRIDGE_VERSION "\n");
+  const std::string version = asked(app, "--version");
+  EXPECT_TRUE(version.starts_with("program (torchbridge) " TORCHBRIDGE_VERSION ", built with "))
+      << version;
+  EXPECT_TRUE(version.ends_with(", tin 1.0\n")) << version;
   EXPECT_EQ(asked(app, ""), "an error");
 }
 

@@ -21,8 +21,10 @@ TEST(Explain, ShowsEachRankWithReasons) {
   const LaunchFacts facts = uneven();
   const TaskMap map = TaskMap::block(facts.tasks_per_node);
   const TorchEnv env = torch_env_of(facts, map, {}, {"10.0.0.1", 20001});
-  const std::vector<NodeFacts> nodes = {
-      {"0,1", "0-7", "eth0"}, {"", "0-7", "eth0"}, {"", "0-7", "eth0"}, {"", "0-3", "ib0"}};
+  const std::vector<NodeFacts> nodes = {{"0,1", "0-7", "eth0", {}},
+                                        {"", "0-7", "eth0", {}},
+                                        {"", "0-7", "eth0", {}},
+                                        {"", "0-3", "ib0", {}}};
   EXPECT_EQ(explain(facts, map, {}, {}, env, nodes),
             "8 ranks on 4 nodes, started by slurm as run slurm-12.0\n"
             "  MASTER_ADDR  10.0.0.1  rank 0's node\n"
@@ -50,10 +52,12 @@ TEST(Explain, ShowsTheUsersOptions) {
   const TorchEnv env = torch_env_of(facts, map, options, {"n0-ib", 555});
   const std::vector<NodeFacts> nodes(4);
   const std::string chosen = explain(facts, map, options, {}, env, nodes);
-  EXPECT_NE(chosen.find("n0-ib         the name of rank 0's node with -ib"), std::string::npos) << chosen;
+  EXPECT_NE(chosen.find("n0-ib         the name of rank 0's node with -ib"), std::string::npos)
+      << chosen;
   EXPECT_NE(chosen.find("from the range port=LO-HI"), std::string::npos) << chosen;
   EXPECT_NE(chosen.find("n3  [ 7 ]"), std::string::npos) << chosen;
-  const std::string exported = explain(facts, map, options, {.host = true, .port = true}, env, nodes);
+  const std::string exported =
+      explain(facts, map, options, {.host = true, .port = true}, env, nodes);
   EXPECT_NE(exported.find("n0-ib         exported as MASTER_ADDR"), std::string::npos) << exported;
   EXPECT_NE(exported.find("exported as MASTER_PORT"), std::string::npos) << exported;
 }
@@ -80,7 +84,7 @@ TEST(Explain, CountsRowsAboveTheLimit) {
   for (int node = 0; node < 1000; ++node) {
     counts.push_back(1 + node % 2);
     facts.nodes.push_back("n" + std::to_string(node));
-    nodes.push_back({"", "0-7", "ib0"});
+    nodes.push_back({"", "0-7", "ib0", {}});
   }
   const TaskMap map = TaskMap::block(counts);
   const std::string text = explain(facts, map, {}, {}, TorchEnv(), nodes);
@@ -88,17 +92,32 @@ TEST(Explain, CountsRowsAboveTheLimit) {
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 100);
 }
 
+TEST(Explain, NamesTheNodesWhoseMemoryIsSmall) {
+  const LaunchFacts facts = uneven();
+  const TaskMap map = TaskMap::block(facts.tasks_per_node);
+  const SmallMemory small{"64 MiB", ""};
+  const std::vector<NodeFacts> nodes = {
+      {"", "", "", {}}, {"", "", "", small}, {"", "", "", {"", "64 KiB"}}, {"", "", "", small}};
+  const std::string table = explain(facts, map, {}, {}, TorchEnv(), nodes);
+  EXPECT_NE(table.find("\n  n1 and 1 other node: /dev/shm holds 64 MiB, where "), std::string::npos)
+      << table;
+  EXPECT_NE(table.find("\n  n2: 64 KiB of memory may be locked, "), std::string::npos) << table;
+}
+
 TEST(NodeFacts, OfANodeShowWhereItsTasksDiffer) {
-  EXPECT_EQ(NodeFacts::of_tasks({{"0,1", "0-7", "ib0"}, {"0,1", "0-7", "ib0"}}), (NodeFacts{"0,1", "0-7", "ib0"}));
-  EXPECT_EQ(NodeFacts::of_tasks({{"0", "0-3", "ib0"}, {"1", "4-7", "ib0"}}), (NodeFacts{"0 / 1", "0-3 / 4-7", "ib0"}));
-  EXPECT_EQ(NodeFacts::of_tasks({{"", "0", ""}, {"1", "0", ""}}).gpus, "- / 1");
+  EXPECT_EQ(NodeFacts::of_tasks(
+                {{"0,1", "0-7", "ib0", {"1 MiB", ""}}, {"0,1", "0-7", "ib0", {"1 MiB", ""}}}),
+            (NodeFacts{"0,1", "0-7", "ib0", {"1 MiB", ""}, {"0,1", "0,1"}}));
+  EXPECT_EQ(NodeFacts::of_tasks({{"0", "0-3", "ib0", {}}, {"1", "4-7", "ib0", {}}}),
+            (NodeFacts{"0 / 1", "0-3 / 4-7", "ib0", {}, {"0", "1"}}));
+  EXPECT_EQ(NodeFacts::of_tasks({{"", "0", "", {}}, {"1", "0", "", {}}}).gpus, "- / 1");
 }
 
 TEST(NodeFacts, AreTheSameAfterTextAndBack) {
-  const NodeFacts facts{"GPU-1,GPU-2", "0-7", "eth0"};
+  const NodeFacts facts{"GPU-1,GPU-2", "0-7", "eth0", {"64 MiB", "8 KiB"}};
   EXPECT_EQ(NodeFacts::from(facts.text()), facts);
   EXPECT_EQ(NodeFacts::from("nonsense"), NodeFacts{});
-  EXPECT_EQ(NodeFacts::from("\x1b[2J\t\t").gpus, "\\x1b[2J");
+  EXPECT_EQ(NodeFacts::from("\x1b[2J\t\t\t\t").gpus, "\\x1b[2J");
 }
 
 }  // namespace

@@ -9,51 +9,53 @@
 namespace torchbridge {
 namespace {
 
-int exited(int code) { return code << 8; }  // as Linux encodes it for waitpid
+int exit_status(int code) { return code << 8; }  // as Linux encodes it for waitpid
 
 TaskFailure failure_with(int wait_status) {
   TaskFailure failure;
   failure.rank = 3;
-  failure.node = failure.clock = "n1";
+  failure.host = failure.clock = "n1";
   failure.wait_status = wait_status;
-  failure.time = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'700'000'000'042));
+  failure.time =
+      std::chrono::system_clock::time_point(std::chrono::milliseconds(1'700'000'000'042));
   return failure;
 }
 
 TEST(Failure, NamesTheHostOfTheClock) {
   setenv("TZ", "UTC", 1);
-  TaskFailure failure = failure_with(exited(7));
+  TaskFailure failure = failure_with(exit_status(7));
   failure.clock = "n0";
-  EXPECT_EQ(describe(failure), "rank 3 on n1, at 2023-11-14 22:13:20.042 (local time of n0): exit code 7");
+  EXPECT_EQ(describe(failure),
+            "rank 3 on n1, at 2023-11-14 22:13:20.042 (local time of n0): exit code 7");
 }
 
 TEST(Failure, NamesRankNodeTimeAndEnding) {
   setenv("TZ", "UTC", 1);
-  EXPECT_EQ(describe(failure_with(exited(7))),
+  EXPECT_EQ(describe(failure_with(exit_status(7))),
             "rank 3 on n1, at 2023-11-14 22:13:20.042 (local time of n1): exit code 7");
   EXPECT_EQ(describe(failure_with(SIGSEGV)),
-            "rank 3 on n1, at 2023-11-14 22:13:20.042 (local time of n1): killed by signal 11 (Segmentation fault)");
+            "rank 3 on n1, at 2023-11-14 22:13:20.042 (local time of n1): killed by signal 11 "
+            "(Segmentation fault)");
 }
 
 TEST(Failure, CallsAKillOutOfMemoryOnlyWhereTheKernelKilled) {
   TaskFailure failure = failure_with(SIGKILL);
   EXPECT_EQ(describe(failure).find("memory"), std::string::npos);
-  failure.out_of_memory = true;
+  failure.is_out_of_memory = true;
   EXPECT_NE(describe(failure).find("out of memory"), std::string::npos);
   failure.wait_status = SIGTERM;
   EXPECT_EQ(describe(failure).find("memory"), std::string::npos);
 }
 
 std::string reason_shown(const std::string& reason) {
-  TaskFailure failure = failure_with(exited(1));
-  const std::size_t head = describe(failure).size();
-  failure.reason = reason;
-  return describe(failure).substr(head);
+  const TaskFailure failure = failure_with(exit_status(1));
+  return describe(failure, reason).substr(describe(failure).size());
 }
 
 TEST(Failure, ShowsTheReasonLineByLine) {
   EXPECT_EQ(reason_shown("one\ntwo\n"), "\n    one\n    two");
-  EXPECT_EQ(reason_shown(R"({"message": "a \"b\"\n c\\d"})"), "\n    {\"message\": \"a \"b\"\n     c\\d\"}");
+  EXPECT_EQ(reason_shown(R"({"message": "a \"b\"\n c\\d"})"),
+            "\n    {\"message\": \"a \"b\"\n     c\\d\"}");
   EXPECT_EQ(reason_shown("ends in a backslash \\"), "\n    ends in a backslash \\");
 }
 

@@ -1,7 +1,15 @@
 // The environment and the notes of a task of a step.
 #include "bridge/step/task_environment.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
 #include <gtest/gtest.h>
+
+#include "bridge/net/address.h"
+#include "tests/support/child_ending.h"
 
 namespace torchbridge {
 namespace {
@@ -12,8 +20,10 @@ struct TaskPosition {
 };
 
 // Of a task in a step of two nodes that hold these numbers of tasks.
-TaskEnvironment environment_of(const TaskPosition& at, std::vector<int> tasks_per_node, Placement placement,
-                               const char* list, const std::vector<std::string>& program) {
+TaskEnvironment environment_of(const TaskPosition& at, std::vector<int> tasks_per_node,
+                               Placement placement, const char* list,
+                               const std::vector<std::string>& program,
+                               const EnvMap& environment = {{"TORCHELASTIC_ERROR_FILE", "none"}}) {
   LaunchFacts facts;
   facts.launcher = "slurm";
   facts.job_id = "5";
@@ -27,9 +37,9 @@ TaskEnvironment environment_of(const TaskPosition& at, std::vector<int> tasks_pe
   facts.local_rank = at.local_rank;
   facts.ranks_here = at.ranks_here;
   facts.local_size = static_cast<int>(at.ranks_here.size());
-  const EnvMap environment = {{"TORCHELASTIC_ERROR_FILE", "none"}};
   const LaunchOptions options = *parse_options(list);
-  const auto plan = plan_step(facts, *step_options(environment, options), Endpoint{"10.0.0.1", 29500}, {});
+  const auto plan =
+      plan_step(facts, *step_options(environment, options), Endpoint{"10.0.0.1", 29500}, {});
   return *task_environment(*plan, environment, Socket(), program);
 }
 
@@ -37,12 +47,15 @@ std::vector<std::string> notes(const TaskPosition& at, Placement placement, cons
   return environment_of(at, {3, 1}, placement, list, {}).notes;
 }
 
-// NAME=VALUE of those variables of the second node's only task whose name begins so, one after the other.
-std::string variables(const char* beginning, const char* options, const std::vector<std::string>& program,
+// NAME=VALUE of those variables of the second node's only task whose name begins so, one after the
+// other.
+std::string variables(const char* beginning, const char* options,
+                      const std::vector<std::string>& program,
                       const std::vector<int>& tasks_per_node = {1, 1}) {
   std::string found;
   const int rank = tasks_per_node[0];
-  const auto task = environment_of({rank, 1, 0, {rank}}, tasks_per_node, Placement::kBlock, options, program);
+  const auto task =
+      environment_of({rank, 1, 0, {rank}}, tasks_per_node, Placement::kBlock, options, program);
   for (const auto& [name, value] : task.variables) {
     if (name.starts_with(beginning)) found += (found.empty() ? "" : " ") + name + "=" + value;
   }
@@ -51,15 +64,18 @@ std::string variables(const char* beginning, const char* options, const std::vec
 
 TEST(Verbose, NotesOnceOnEachNodeThatRankLessLocalRankIsNotItsBase) {
   const std::string advice = ": programs that build device meshes node by node need ranks=block";
-  const std::string on_first = "node 0: RANK - LOCAL_RANK is 0 to 1, not always the node's base 0" + advice;
+  const std::string on_first =
+      "node 0: RANK - LOCAL_RANK is 0 to 1, not always the node's base 0" + advice;
   const std::string on_second = "node 1: RANK - LOCAL_RANK is 1, not the node's base 3" + advice;
   const auto first = notes({0, 0, 0, {0, 2, 3}}, Placement::kCyclic, "verbose");
   ASSERT_EQ(first.size(), 2u);
-  EXPECT_TRUE(first[0].starts_with("4 ranks on 2 nodes (3,1), MASTER_ADDR=10.0.0.1 MASTER_PORT=29500, run slurm-5.0"))
+  EXPECT_TRUE(first[0].starts_with(
+      "4 ranks on 2 nodes (3,1), MASTER_ADDR=10.0.0.1 MASTER_PORT=29500, run slurm-5.0"))
       << first[0];
   EXPECT_EQ(first[1], on_first);
   EXPECT_EQ(notes({2, 0, 1, {0, 2, 3}}, Placement::kCyclic, "verbose"), std::vector<std::string>());
-  EXPECT_EQ(notes({1, 1, 0, {1}}, Placement::kCyclic, "verbose"), std::vector<std::string>{on_second});
+  EXPECT_EQ(notes({1, 1, 0, {1}}, Placement::kCyclic, "verbose"),
+            std::vector<std::string>{on_second});
 }
 
 TEST(Verbose, HasNoNoteOnTorchrunsOwnNumbering) {
@@ -71,7 +87,8 @@ TEST(Verbose, HasNoNoteOnTorchrunsOwnNumbering) {
 
 TEST(AgentDefaults, AreForTorchrunWhereverTheWordsOfTheProgramNameIt) {
   const std::string defaults =
-      "PET_NNODES=2 PET_NODE_RANK=1 PET_RDZV_ID=slurm-5.0 PET_RDZV_ENDPOINT=10.0.0.1:29500 PET_MASTER_ADDR=10.0.0.1 "
+      "PET_NNODES=2 PET_NODE_RANK=1 PET_RDZV_ID=slurm-5.0 PET_RDZV_ENDPOINT=10.0.0.1:29500 "
+      "PET_MASTER_ADDR=10.0.0.1 "
       "PET_MASTER_PORT=29500";
   const std::vector<std::string> agents[] = {
       {"torchrun", "train.py"},
@@ -85,8 +102,10 @@ TEST(AgentDefaults, AreForTorchrunWhereverTheWordsOfTheProgramNameIt) {
       {"python", "-mtorch.distributed.run", "train.py"},
       {"sh", "-c", "$(which torchrun) --rdzv_endpoint=n0:29500 train.py"},
   };
-  for (const auto& program : agents) EXPECT_EQ(variables("PET_", "", program), defaults) << program.back();
-  EXPECT_EQ(variables("PET_", "", agents[0], {2, 1}), "") << "each agent of a node would start all of its workers";
+  for (const auto& program : agents)
+    EXPECT_EQ(variables("PET_", "", program), defaults) << program.back();
+  EXPECT_EQ(variables("PET_", "", agents[0], {2, 1}), "")
+      << "each agent of a node would start all of its workers";
 }
 
 TEST(AgentDefaults, AreNotForOtherProgramsNorForAnAgentAlone) {
@@ -121,9 +140,33 @@ TEST(AgentDefaults, AreNotForOtherProgramsNorForAnAgentAlone) {
 
 TEST(Interface, OfNcclIsSetByNameAlone) {
   EXPECT_EQ(variables("NCCL_", "", {}), "");
-  EXPECT_EQ(variables("NCCL_", "iface=lo", {}), "NCCL_SOCKET_IFNAME==lo");
-  EXPECT_EQ(variables("GLOO_", "iface=lo", {}), "GLOO_SOCKET_IFNAME=lo");
   EXPECT_EQ(variables("GLOO_", "iface=none", {}), "");
+  const auto usable = usable_interfaces(/*several_nodes=*/true).names;
+  if (usable.empty()) GTEST_SKIP() << "this machine has no interface but the loopback";
+  const std::string name = usable.front(), option = "iface=" + name;
+  EXPECT_EQ(variables("NCCL_", option.c_str(), {}), "NCCL_SOCKET_IFNAME==" + name);
+  EXPECT_EQ(variables("GLOO_", option.c_str(), {}), "GLOO_SOCKET_IFNAME=" + name);
+}
+
+// Another user has made the folder that this user's name is.
+TEST(ErrorFiles, ThatAnotherUserPreventsAreNotedByOneTaskOfTheNode) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  const uid_t user = 1'000'000'000 + static_cast<uid_t>(getpid());
+  const std::string folder = "/tmp/torch-env-" + std::to_string(user);
+  ASSERT_EQ(mkdir(folder.c_str(), 0755), 0);
+  const auto ending = ending_of_child([&] {
+    if (setuid(user) != 0) _exit(1);
+    const auto first =
+        environment_of({0, 0, 0, {0, 1}}, {2, 1}, Placement::kBlock, "", {}, {}).notes;
+    const auto second =
+        environment_of({1, 0, 1, {0, 1}}, {2, 1}, Placement::kBlock, "", {}, {}).notes;
+    const std::string reason =
+        folder + " is not a folder that belongs to this user alone: the tasks of ";
+    if (first.size() != 1 || !first[0].starts_with(reason)) _exit(2);
+    if (!second.empty()) _exit(3);
+  });
+  std::filesystem::remove(folder);
+  EXPECT_EQ(ending, exited(0));
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ class Relay : public testing::Test {
 
   void start(LineStyle style, std::vector<std::string> filters = {}) {
     console_.emplace(files_[0]);
-    relay_.emplace(Socket(ends_[0]), Socket(files_[1]), &*console_, style, LineFilter{filters, files_[2]});
+    relay_.emplace(Socket(ends_[0]), Socket(files_[1]), &*console_, style,
+                   LineFilter{filters, files_[2]});
   }
   void put(const std::string& text) {
     ASSERT_EQ(write(ends_[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
@@ -88,7 +89,9 @@ TEST_F(Relay, PrintsJsonOfAnyBytes) {
   end();
   const std::string line = content("console");
   EXPECT_EQ(line.find("{\"time\": "), 0u) << line;
-  EXPECT_NE(line.find(R"("rank": 3, "stream": "stderr", "line": "a \"quote\" and )"), std::string::npos) << line;
+  EXPECT_NE(line.find(R"("rank": 3, "stream": "stderr", "line": "a \"quote\" and )"),
+            std::string::npos)
+      << line;
 }
 
 TEST_F(Relay, KeepsManyLinesWhole) {
@@ -96,7 +99,8 @@ TEST_F(Relay, KeepsManyLinesWhole) {
   constexpr int kLines = 20000;
   std::string expected;
   for (int i = 0; i < kLines; ++i) {
-    const std::string line = "line " + std::to_string(i) + std::string(static_cast<std::size_t>(i % 100), '.');
+    const std::string line =
+        "line " + std::to_string(i) + std::string(static_cast<std::size_t>(i % 100), '.');
     put(line + "\n");
     expected += "[default0]:" + line + "\n";
   }

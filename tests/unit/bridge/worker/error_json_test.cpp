@@ -14,8 +14,9 @@ std::string json_of(std::string_view message, std::string_view callstack = "") {
 }
 
 TEST(ErrorJson, HasTorchsForm) {
-  EXPECT_EQ(json_of("a", "b\n"),
-            R"({"message": {"message": "a", "extraInfo": {"py_callstack": "b\n", "timestamp": "1700000000"}}})");
+  EXPECT_EQ(
+      json_of("a", "b\n"),
+      R"({"message": {"message": "a", "extraInfo": {"py_callstack": "b\n", "timestamp": "1700000000"}}})");
 }
 
 TEST(ErrorJson, IsAsciiWhateverTheTextHolds) {
@@ -43,7 +44,9 @@ TEST(ErrorJson, IsAsciiWhateverTheTextHolds) {
   };
   for (const auto& test : kCases) {
     const std::string json = json_of(test.text);
-    EXPECT_TRUE(json.starts_with(std::string(R"({"message": {"message": )") + test.expected + ", \"extra")) << json;
+    EXPECT_TRUE(
+        json.starts_with(std::string(R"({"message": {"message": )") + test.expected + ", \"extra"))
+        << json;
   }
 }
 

@@ -49,7 +49,9 @@ class Record : public ::testing::Test {
   bool has_file() const { return std::filesystem::exists(folder_ / "error.json"); }
   std::string file() const { return folder_.read("error.json"); }
   std::string error() const { return folder_.read("stderr"); }
-  static std::string begin_of(const std::string& message) { return R"({"message": {"message": ")" + message; }
+  static std::string begin_of(const std::string& message) {
+    return R"({"message": {"message": ")" + message;
+  }
 
   TemporaryFolder folder_;
   std::string path_ = folder_ / "error.json";
@@ -64,7 +66,9 @@ TEST_F(Record, ReturnsWhatTheBodyReturns) {
 TEST_F(Record, WritesAnExceptionAndEndsAsWithoutIt) {
   const std::string ending = run_in_thread([]() -> int { throw OwnError("no \"data\""); });
   EXPECT_EQ(ending, killed(SIGABRT));
-  EXPECT_TRUE(file().starts_with(begin_of(R"(torchbridge::(anonymous namespace)::OwnError: no \"data\"")"))) << file();
+  EXPECT_TRUE(
+      file().starts_with(begin_of(R"(torchbridge::(anonymous namespace)::OwnError: no \"data\"")")))
+      << file();
   EXPECT_TRUE(contains(error(), "what():  no \"data\""));  // libstdc++'s own lines
   EXPECT_FALSE(contains(error(), "error file")) << error();
 }
@@ -78,9 +82,12 @@ TEST_F(Record, NamesTheTypeOfWhatIsNoStdException) {
       {[]() -> int { throw std::string("a text"); }, "std::string: a text"},
       {[]() -> int { throw "a text"; }, "const char*: a text"},
       {[]() -> int { std::terminate(); }, "std::terminate was called without an exception"},
-      {[]() -> int { return std::thread([] { throw std::out_of_range("of a thread"); }).join(), 0; },
+      {[]() -> int {
+         return std::thread([] { throw std::out_of_range("of a thread"); }).join(), 0;
+       },
        "std::out_of_range: of a thread"},
-      {[]() -> int { return [&]() noexcept { return std::stoi("no number"); }(); }, "std::invalid_argument: stoi"},
+      {[]() -> int { return [&]() noexcept { return std::stoi("no number"); }(); },
+       "std::invalid_argument: stoi"},
   };
   for (const auto& test : kCases) {
     EXPECT_EQ(run_in_thread(test.body), killed(SIGABRT)) << test.message;
@@ -120,7 +127,8 @@ int overflow(int depth) {
 
 int touch_beyond_a_file(const std::string& path) {
   const int file = open(path.c_str(), O_RDWR | O_CREAT, 0600);
-  auto* page = static_cast<volatile char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  auto* page =
+      static_cast<volatile char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
   return page[0];
 }
 
@@ -139,7 +147,8 @@ TEST_F(Record, WritesASignalAndEndsByIt) {
       {[]() -> int { std::abort(); }, SIGABRT, "SIGABRT: Aborted\""},
       {[] { return raise(SIGFPE); }, SIGFPE, "SIGFPE: Floating point exception\""},
       {[] { return raise(SIGILL); }, SIGILL, "SIGILL: Illegal instruction\""},
-      {[] { return std::thread([] { raise(SIGSEGV); }).join(), 0; }, SIGSEGV, "SIGSEGV: Segmentation fault\""},
+      {[] { return std::thread([] { raise(SIGSEGV); }).join(), 0; }, SIGSEGV,
+       "SIGSEGV: Segmentation fault\""},
   };
   for (const auto& test : kCases) {
     EXPECT_EQ(run([&] { return record(test.body); }), killed(test.signal)) << test.message;
@@ -156,7 +165,8 @@ TEST_F(Record, NamesTheSenderOfASignal) {
     for (;;) pause();
   };
   EXPECT_EQ(run([&] { return record(killed_by_child); }), killed(SIGSEGV));
-  EXPECT_TRUE(file().starts_with(begin_of("SIGSEGV: Segmentation fault, sent by process "))) << file();
+  EXPECT_TRUE(file().starts_with(begin_of("SIGSEGV: Segmentation fault, sent by process ")))
+      << file();
 }
 
 TEST_F(Record, KeepsTheFirstFailure) {
@@ -166,7 +176,8 @@ TEST_F(Record, KeepsTheFirstFailure) {
     std::abort();
   };
   EXPECT_EQ(run([&] { return record(fail_and_abort); }), killed(SIGABRT));
-  EXPECT_TRUE(file().starts_with(begin_of(R"(ValueError: the cause", "extraInfo": {"py_callstack": "its stack",)")))
+  EXPECT_TRUE(file().starts_with(
+      begin_of(R"(ValueError: the cause", "extraInfo": {"py_callstack": "its stack",)")))
       << file();
 }
 
@@ -195,7 +206,9 @@ TEST_F(Record, RunsTheHandlersThatWereThere) {
 }
 
 TEST_F(Record, IsNotForForkedProcesses) {
-  const auto fork_and_go_on = [] { return ending_of_child([] { raise(SIGFPE); }) == killed(SIGFPE) ? 5 : 6; };
+  const auto fork_and_go_on = [] {
+    return ending_of_child([] { raise(SIGFPE); }) == killed(SIGFPE) ? 5 : 6;
+  };
   EXPECT_EQ(run([&] { return record(fork_and_go_on); }), kIsSanitized ? exited(6) : exited(5));
   EXPECT_FALSE(has_file());
 }
@@ -220,7 +233,8 @@ TEST_F(Record, WritesWhereNoDescriptorIsFree) {
 
 TEST_F(Record, AFileThatCannotBeWrittenIsALineOnStderr) {
   path_ = folder_ / "missing/error.json";
-  const std::string line = "cannot write the error file '" + path_ + "': No such file or directory\n";
+  const std::string line =
+      "cannot write the error file '" + path_ + "': No such file or directory\n";
   EXPECT_EQ(run([] { return record([]() -> int { std::abort(); }); }), killed(SIGABRT));
   EXPECT_TRUE(error().ends_with(": " + line)) << error();
   EXPECT_EQ(run_in_thread([]() -> int { throw OwnError("x"); }), killed(SIGABRT));

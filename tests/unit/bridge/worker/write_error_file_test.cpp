@@ -13,15 +13,18 @@
 namespace torchbridge {
 namespace {
 
-const char* const kStart = R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": )";
+const char* const kStart =
+    R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": )";
 
 TEST(WriteErrorFile, WritesTheMessageAndTheCallstack) {
   const TemporaryFolder folder;
   const auto path = folder / "error.json";
   ASSERT_TRUE(write_error_file(path, "ValueError: x", "main\n"));
-  EXPECT_TRUE(folder.read("error.json").starts_with(std::string(kStart) + R"("main\n", "timestamp": "1)"));
+  EXPECT_TRUE(
+      folder.read("error.json").starts_with(std::string(kStart) + R"("main\n", "timestamp": "1)"));
   ASSERT_TRUE(write_error_file(path, "ValueError: x"));  // shorter: what was there is gone
-  EXPECT_TRUE(folder.read("error.json").starts_with(std::string(kStart) + R"("ValueError: x", "timestamp": "1)"));
+  EXPECT_TRUE(folder.read("error.json")
+                  .starts_with(std::string(kStart) + R"("ValueError: x", "timestamp": "1)"));
   EXPECT_TRUE(folder.read("error.json").ends_with("\"}}}"));
 }
 
@@ -39,7 +42,8 @@ TEST(WriteErrorFile, NamesAFileThatCannotBeWritten) {
   for (const auto& test : kCases) {
     const auto written = write_error_file(test.name, "x");
     ASSERT_FALSE(written) << test.name;
-    EXPECT_EQ(written.error().message, "cannot write the error file '" + test.name + "': " + test.reason);
+    EXPECT_EQ(written.error().message,
+              "cannot write the error file '" + test.name + "': " + test.reason);
   }
 }
 

@@ -55,12 +55,14 @@ TEST(MpirunDaemons, OfOpenMpi5OnlyMpirunsHostIsKnown) {
 
 TEST(MpirunDaemons, TheServersAddressBearsAnyVersion) {
   for (const int rank : {0, 2}) {
-    const EnvMap recorded = recorded_environment("openmpi-5.0-2n3t", rank), newer = with_servers_of_pmix7(recorded);
+    const EnvMap recorded = recorded_environment("openmpi-5.0-2n3t", rank),
+                 newer = with_servers_of_pmix7(recorded);
     const auto daemons = read_mpirun_daemons(newer);
     ASSERT_TRUE(daemons) << "rank " << rank;
     EXPECT_EQ(daemons->on_mpirun_host, rank == 0);
     EXPECT_EQ(read_openmpi(newer)->node_key, read_openmpi(recorded)->node_key);
-    // An mpirun of another release inside this one leaves variables that it does not know as they are.
+    // An mpirun of another release inside this one leaves variables that it does not know as they
+    // are.
     EnvMap inner = newer;
     inner.set("PMIX_SERVER_URI61", "prterun-n0-1@0.0;tcp4://127.0.0.1:1");
     ASSERT_TRUE(read_mpirun_daemons(inner)) << "rank " << rank;
@@ -79,7 +81,7 @@ TEST(MpirunDaemons, GiveATokenWhereItIsRandom) {
   EXPECT_EQ(token_of_mpirun(recorded_environment("openmpi-5.0-2n3t", 0)), "");
 }
 
-TEST(MpirunDaemons, HostsInNamesOfOpenMpi5) {
+TEST(MpirunDaemons, AreHostsInTheNamesOfOpenMpi5) {
   const struct {
     const char *name_space, *host;  // null where it is an error
   } kCases[] = {
@@ -120,13 +122,14 @@ TEST(MpirunDaemons, AMalformedSecretOrAddressGivesNothing) {
   EXPECT_EQ(daemons->nodes, Names{});
 }
 
-TEST(MpirunDaemons, AddressesOfBothFamilies) {
+TEST(MpirunDaemons, HaveAddressesOfBothFamilies) {
   const struct {
     const char* uri;
     Names addresses;  // empty where it is an error
   } kCases[] = {
       {"1056768000.0;tcp://10.77.0.10:36029", {"10.77.0.10"}},
-      {"1966211072.0;tcp://192.0.2.2,10.77.0.1:55931;tcp6://[fd00::2]:41921", {"192.0.2.2", "10.77.0.1", "fd00::2"}},
+      {"1966211072.0;tcp://192.0.2.2,10.77.0.1:55931;tcp6://[fd00::2]:41921",
+       {"192.0.2.2", "10.77.0.1", "fd00::2"}},
       {"1.0;tcp6://[fd00::2],[fd00::3]:41921", {"fd00::2", "fd00::3"}},
       {"1.0", {}},
       {"1.0;", {}},
@@ -147,7 +150,7 @@ TEST(MpirunDaemons, AddressesOfBothFamilies) {
             "daemon's address '1.0;tcp://host:1': expected ID;tcp://ADDRESS,...:PORT;...");
 }
 
-TEST(MpirunDaemons, NodesAsTheRegexComponentWritesThem) {
+TEST(MpirunDaemons, AreReadAsTheRegexComponentWritesThem) {
   const struct {
     const char* regex;
     Names nodes;
@@ -155,7 +158,8 @@ TEST(MpirunDaemons, NodesAsTheRegexComponentWritesThem) {
       {"n[1:0-1]@0(2)", {"n0", "n1"}},
       {"n[1:0,2,1,3]@0(4)", {"n0", "n2", "n1", "n3"}},
       {"vm,n[1:0-1]@0(3)", {"vm", "n0", "n1"}},
-      {"node[3:8-10,99]-ib,login@0(5)", {"node008-ib", "node009-ib", "node010-ib", "node099-ib", "login"}},
+      {"node[3:8-10,99]-ib,login@0(5)",
+       {"node008-ib", "node009-ib", "node010-ib", "node099-ib", "login"}},
       {"[2:1-2]a@0(2)", {"01a", "02a"}},
       {"a@4294967295,0", {"a"}},
   };
@@ -182,8 +186,8 @@ TEST(MpirunDaemons, MalformedNodesAreRejected) {
     ASSERT_FALSE(nodes) << test.regex;
     EXPECT_EQ(nodes.error().message, test.message);
   }
-  for (const char* regex : {"n[1:]@0", "n[1:-3]@0", "n[1:3-]@0", "n[1:3-1]@0", "n[1:1,,2]@0", "a,,b@0", "a b@0",
-                            "n[1:0-9999999]@0", "n]@0"}) {
+  for (const char* regex : {"n[1:]@0", "n[1:-3]@0", "n[1:3-]@0", "n[1:3-1]@0", "n[1:1,,2]@0",
+                            "a,,b@0", "a b@0", "n[1:0-9999999]@0", "n]@0"}) {
     EXPECT_FALSE(parse_orte_nodes(regex)) << regex;
   }
 }

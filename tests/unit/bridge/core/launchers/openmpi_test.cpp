@@ -36,7 +36,8 @@ TEST(Mpirun, ReadsPositionAndJob) {
   EXPECT_EQ(openmpi->job_id, *kOpenMpi.get("PMIX_NAMESPACE"));
   const auto hydra = read_hydra(kHydra);
   ASSERT_TRUE(hydra) << hydra.error().message;
-  EXPECT_EQ(hydra->local_size, 0);  // the variable is for a daemon, of which a node may have several
+  // The variable is for a daemon, of which a node may have several.
+  EXPECT_EQ(hydra->local_size, 0);
   EXPECT_TRUE(hydra->needs_node_exchange());
   const auto flux = read_flux(kFlux);
   ASSERT_TRUE(flux) << flux.error().message;
@@ -65,7 +66,8 @@ TEST(Mpirun, OneNodeNeedsNoNodeExchange) {
 TEST(Mpirun, AVariableThatIsMissingIsNamedWithTheRemedy) {
   EXPECT_EQ(
       read_openmpi({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}).error().message,
-      "OMPI_COMM_WORLD_LOCAL_SIZE is not set, although OMPI_COMM_WORLD_RANK is: start the program with mpirun, or "
+      "OMPI_COMM_WORLD_LOCAL_SIZE is not set, although OMPI_COMM_WORLD_RANK is: start the program "
+      "with mpirun, or "
       "unset OMPI_COMM_WORLD_RANK");
 }
 
@@ -84,15 +86,20 @@ TEST(Mpirun, NamesTheVariableThatIsWrong) {
       {kOpenMpi, read_openmpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "9",
        "OMPI_COMM_WORLD_LOCAL_SIZE='9': expected an integer from 1 to 3"},
       {kOpenMpi, read_openmpi, "PMIX_RANK", "0",
-       "OMPI_COMM_WORLD_RANK='2', but PMIX_RANK='0': the variables of two launchers are mixed; unset those of the "
+       "OMPI_COMM_WORLD_RANK='2', but PMIX_RANK='0': the variables of two launchers are mixed; "
+       "unset those of the "
        "outer one (env -u NAME)"},
       {kHydra, read_hydra, "PMI_RANK", "-1", "PMI_RANK='-1': expected an integer from 0 to 2"},
-      {kHydra, read_hydra, "MPI_LOCALNRANKS", "0", "MPI_LOCALNRANKS='0': expected an integer from 1 to 3"},
-      {kHydra, read_hydra, "MPI_LOCALRANKID", "1", "MPI_LOCALRANKID='1': expected an integer from 0 to 0"},
+      {kHydra, read_hydra, "MPI_LOCALNRANKS", "0",
+       "MPI_LOCALNRANKS='0': expected an integer from 1 to 3"},
+      {kHydra, read_hydra, "MPI_LOCALRANKID", "1",
+       "MPI_LOCALRANKID='1': expected an integer from 0 to 0"},
       {kHydra, read_hydra, "PMI_SIZE", "99999999999999999999",
        "PMI_SIZE='99999999999999999999': expected an integer from 1 to 10000000"},
-      {kFlux, read_flux, "FLUX_TASK_RANK", "4", "FLUX_TASK_RANK='4': expected an integer from 0 to 3"},
-      {kFlux, read_flux, "FLUX_JOB_NNODES", "5", "FLUX_JOB_NNODES='5': expected an integer from 1 to 4"},
+      {kFlux, read_flux, "FLUX_TASK_RANK", "4",
+       "FLUX_TASK_RANK='4': expected an integer from 0 to 3"},
+      {kFlux, read_flux, "FLUX_JOB_NNODES", "5",
+       "FLUX_JOB_NNODES='5': expected an integer from 1 to 4"},
       {kJsrun, read_jsrun, "JSM_NAMESPACE_LOCAL_RANK", "2",
        "JSM_NAMESPACE_LOCAL_RANK='2': expected an integer from 0 to 1"},
   };

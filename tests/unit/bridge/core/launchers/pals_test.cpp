@@ -4,35 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/bridge/core/launchers/pals_apinfo.h"
+
 namespace torchbridge {
 namespace {
 
 // As HPE's pals.h names them (cray-pals), on the second of two nodes with 2 and 1 ranks.
-const EnvMap kPals = {{"PALS_APID", "0123-abcd"}, {"PALS_RANKID", "2"},     {"PALS_NODEID", "1"},
-                      {"PALS_LOCAL_RANKID", "0"}, {"PALS_LOCAL_SIZE", "1"}, {"PMI_RANK", "2"},
-                      {"PMI_SIZE", "3"},          {"PMI_LOCAL_RANK", "0"},  {"PMI_CONTROL_PORT", "7000,7001"}};
-
-// The file as Flux's and Slurm's writers lay it out (version 1).
-std::string apinfo(const std::vector<int>& node_of_rank, const std::vector<std::string>& nodes) {
-  struct {
-    int version = 1;
-    std::size_t total_size = 0;
-    struct {
-      std::size_t size, offset;
-      int count;
-    } profiles{}, commands{}, ranks{}, names{}, cards{};
-  } header;
-  static_assert(sizeof header == 136);
-  header.ranks = {12, sizeof header, static_cast<int>(node_of_rank.size())};
-  header.names = {68, header.ranks.offset + 12 * node_of_rank.size(), static_cast<int>(nodes.size())};
-  std::string content(reinterpret_cast<const char*>(&header), sizeof header);
-  for (const int node : node_of_rank) {
-    const int rank[3] = {0, 0, node};
-    content.append(reinterpret_cast<const char*>(rank), sizeof rank);
-  }
-  for (const auto& name : nodes) content += std::string(4, '\0') + name + std::string(64 - name.size(), '\0');
-  return content;
-}
+const EnvMap kPals = {
+    {"PALS_APID", "0123-abcd"}, {"PALS_RANKID", "2"},     {"PALS_NODEID", "1"},
+    {"PALS_LOCAL_RANKID", "0"}, {"PALS_LOCAL_SIZE", "1"}, {"PMI_RANK", "2"},
+    {"PMI_SIZE", "3"},          {"PMI_LOCAL_RANK", "0"},  {"PMI_CONTROL_PORT", "7000,7001"}};
 
 LaunchFacts facts() {
   const auto read = read_pals(kPals);
@@ -54,6 +35,22 @@ TEST(Pals, TheFileContainsTheNodeOfEveryRank) {
   ASSERT_TRUE(added) << added.error().message;
   EXPECT_EQ(completed.node_of_rank, (std::vector<int>{0, 0, 1}));
   EXPECT_EQ(completed.nodes, (std::vector<std::string>{"x1000", "x1001"}));
+}
+
+// mpiexec --pmi=pmix and --pmi=none.
+TEST(Pals, TheFileContainsTheNumberOfRanksThatNoVariableGives) {
+  EnvMap environment;
+  for (const auto& [name, value] : kPals) {
+    if (!name.starts_with("PMI_")) environment.set(name, value);
+  }
+  auto completed = read_pals(environment);
+  ASSERT_TRUE(completed) << completed.error().message;
+  EXPECT_EQ(completed->world_size, 0);
+  EXPECT_EQ(add_pals_apinfo(*completed, apinfo({0, 1}, {"x1000", "x1001"})).error().message,
+            "PALS_APINFO: the file lists 2 ranks, but PALS_RANKID='2'");
+  const auto added = add_pals_apinfo(*completed, apinfo({0, 0, 1}, {"x1000", "x1001"}));
+  ASSERT_TRUE(added) << added.error().message;
+  EXPECT_EQ(completed->world_size, 3);
 }
 
 TEST(Pals, NodesWithoutRanksAreNotCounted) {
@@ -79,8 +76,10 @@ TEST(Pals, AFileThatIsDamagedOrOfAnotherJobIsRejected) {
       {large, "PALS_APINFO: the layout of the file is not known"},
       {far, "PALS_APINFO: the layout of the file is not known"},
       {apinfo({0, 1}, {"a", "b"}), "PALS_APINFO: the file lists 2 ranks, but PMI_SIZE='3'"},
-      {apinfo({0, 1, 0}, {"a", "b"}), "PALS_APINFO: the file has rank 2 on node 0, but PALS_NODEID='1'"},
-      {apinfo({2, 0, 1}, {"a", "b"}), "PALS_APINFO: the file has rank 0 on node 2, but lists 2 nodes"},
+      {apinfo({0, 1, 0}, {"a", "b"}),
+       "PALS_APINFO: the file has rank 2 on node 0, but PALS_NODEID='1'"},
+      {apinfo({2, 0, 1}, {"a", "b"}),
+       "PALS_APINFO: the file has rank 0 on node 2, but lists 2 nodes"},
       {apinfo({0, 0, 1}, {"a", "b\n"}), "PALS_APINFO: a node has no readable name"},
   };
   for (const auto& test : kCases) {
@@ -96,7 +95,8 @@ TEST(Pals, InheritedVariablesAreIgnored) {
   EnvMap environment = kPals;
   environment.set("PMI_RANK", "0");
   EXPECT_EQ(read_pals(environment).error().message,
-            "PALS_RANKID='2', but PMI_RANK='0': the variables of two launchers are mixed; unset those of the outer one "
+            "PALS_RANKID='2', but PMI_RANK='0': the variables of two launchers are mixed; unset "
+            "those of the outer one "
             "(env -u NAME)");
 }
 

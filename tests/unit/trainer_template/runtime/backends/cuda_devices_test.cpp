@@ -6,10 +6,12 @@ namespace torchbridge::train {
 namespace {
 
 CudaDevices devices(int count) {
-  return {std::vector<CudaGpu>(count, CudaGpu{"NVIDIA H100", Capability{9, 0}}), "CUDA_VISIBLE_DEVICES is not set"};
+  return {std::vector<CudaGpu>(count, CudaGpu{"NVIDIA H100", Capability{9, 0}, "", ""}),
+          "CUDA_VISIBLE_DEVICES is not set"};
 }
 Layout layout(int local_rank) {
-  return {.rank = 8 + local_rank, .world_size = 16, .local_rank = local_rank, .local_world_size = 8};
+  return {
+      .rank = 8 + local_rank, .world_size = 16, .local_rank = local_rank, .local_world_size = 8};
 }
 
 TEST(GpuSelection, LocalRankIsTheIndexUnlessOneGpuIsVisible) {
@@ -26,9 +28,10 @@ TEST(GpuSelection, LocalRankIsTheIndexUnlessOneGpuIsVisible) {
 TEST(GpuSelection, AMissingGpuIsAnErrorThatNamesTheVisibleOnes) {
   const auto missing = gpu_of(layout(5), devices(4));
   ASSERT_FALSE(missing);
-  EXPECT_EQ(missing.error().message,
-            "LOCAL_RANK=5, but only 4 GPUs are visible (NVIDIA H100, CUDA_VISIBLE_DEVICES is not set): "
-            "start no more ranks a node than there are GPUs");
+  EXPECT_EQ(
+      missing.error().message,
+      "LOCAL_RANK=5, but only 4 GPUs are visible (NVIDIA H100, CUDA_VISIBLE_DEVICES is not set): "
+      "start no more ranks a node than there are GPUs");
   const auto none = gpu_of(layout(0), devices(0));
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().message, "no GPU is visible (CUDA_VISIBLE_DEVICES is not set)");

@@ -1,6 +1,7 @@
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <future>
 #include <thread>
 
@@ -9,10 +10,14 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
+#include <torchbridge/checkpoint.h>
+#include <torchbridge/optimizer.h>
 
 #include "tests/support/alone.h"
+#include "tests/support/faulty_files.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
+#include "trainer_template/runtime/checkpoint/load.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 
 namespace torchbridge::train {
@@ -28,12 +33,15 @@ class Checkpoint : public testing::Test {
     resume_in(checkpoints);
     save_in(checkpoints, step);
   }
-  std::optional<Manifest> resume_in(Checkpoints& checkpoints) { return checkpoints.resume(model_, *optimizer_); }
+  std::optional<ResumedRun> resume_in(Checkpoints& checkpoints) {
+    return checkpoints.resume(model_, *optimizer_);
+  }
   void save_in(Checkpoints& checkpoints, std::int64_t step) {
     weight_.detach().fill_(static_cast<double>(step));
     weight_.mutable_grad() = at::ones({2});
     optimizer_->step(0.0);
-    checkpoints.save({.step = step, .position = {.epoch = 1, .consumed = step}}, model_, *optimizer_);
+    checkpoints.save({.step = step, .position = {.epoch = 1, .consumed = step}}, model_,
+                     *optimizer_);
   }
   CheckpointOptions options() const {
     CheckpointOptions options;
@@ -43,20 +51,22 @@ class Checkpoint : public testing::Test {
     options.seed = seed_;
     return options;
   }
-  std::optional<Manifest> resume() {
+  std::optional<ResumedRun> resume() {
     weight_.detach().fill_(-1);
     Checkpoints checkpoints(alone(), options());
     return resume_in(checkpoints);
   }
   std::int64_t step_of_resume() {
-    const auto manifest = resume();
-    return manifest ? manifest->state.step : 0;
+    const auto resumed = resume();
+    return resumed ? resumed->state.step : 0;
   }
   std::string resume_error() {
     return error_of([&] { resume(); });
   }
   double weight() const { return weight_.detach()[0].item<double>(); }
-  void damage(std::int64_t step) { folder_.write("runs/" + step_folder(step) + "/" + kModelFile, "damaged"); }
+  void damage(std::int64_t step) {
+    folder_.write("runs/" + step_folder(step) + "/" + kModelFile, "damaged");
+  }
 
   TemporaryFolder folder_;
   fs::path root_ = folder_ / "runs";
@@ -76,11 +86,55 @@ TEST_F(Checkpoint, ResumeWithoutACheckpointChangesNothing) {
 TEST_F(Checkpoint, ResumesFromTheNewest) {
   train_to(1);
   train_to(2);
-  const auto manifest = resume();
-  ASSERT_TRUE(manifest);
-  EXPECT_EQ(manifest->state.step, 2);
-  EXPECT_EQ(manifest->state.position, (SamplerPosition{.epoch = 1, .consumed = 2}));
+  const auto resumed = resume();
+  ASSERT_TRUE(resumed);
+  EXPECT_EQ(resumed->state.step, 2);
+  EXPECT_EQ(resumed->state.position, (SamplerPosition{.epoch = 1, .consumed = 2}));
   EXPECT_EQ(weight(), 2);
+}
+
+TEST_F(Checkpoint, KeepsTensorsOfTheProgram) {
+  const at::Tensor average = at::full({2}, 5.0), count = at::full({}, 3, at::kLong);
+  {
+    Checkpoints checkpoints(alone(), options());
+    checkpoints.keep("ema", {{"weight", average}});
+    checkpoints.keep("count", {{"", count}});
+    save_in(checkpoints, 1);
+  }
+  const at::Tensor resumed = at::zeros({2}), resumed_count = at::zeros({}, at::kLong),
+                   other = at::ones({1});
+  Checkpoints checkpoints(alone(), options());
+  ASSERT_TRUE(resume_in(checkpoints));
+  checkpoints.keep("ema", {{"weight", resumed}});
+  checkpoints.keep("count", {{"", resumed_count}});
+  EXPECT_TRUE(resumed.equal(average));
+  EXPECT_TRUE(resumed_count.equal(count));
+  testing::internal::CaptureStderr();
+  checkpoints.keep("other", {{"", other}});
+  EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(),
+                       "the checkpoint of step 1 has no 'other': it begins with this start"));
+  EXPECT_EQ(other.item<float>(), 1);
+}
+
+TEST_F(Checkpoint, RejectsTensorsThatItCannotKeep) {
+  {
+    Checkpoints checkpoints(alone(), options());
+    checkpoints.keep("ema", {{"weight", at::ones({2})}});
+    for (const char* name : {"", "a.b", "Ema", "ema"}) {
+      EXPECT_EQ(error_of([&] {
+                  checkpoints.keep(name, {{"", at::ones({1})}});
+                }),
+                "the program keeps tensors as '" + std::string(name) +
+                    "': expected a name of small letters, digits and underscores, once");
+    }
+    save_in(checkpoints, 1);
+  }
+  Checkpoints checkpoints(alone(), options());
+  ASSERT_TRUE(resume_in(checkpoints));
+  EXPECT_TRUE(contains(error_of([&] {
+                         checkpoints.keep("ema", {{"weight", at::ones({3})}});
+                       }),
+                       "checkpoint of step 1"));
 }
 
 TEST_F(Checkpoint, KeepsTheRandomGenerator) {
@@ -109,7 +163,8 @@ TEST_F(Checkpoint, NeedsStateAsAnImageOnlyIfItIsContiguous) {
   train_to(1);
   const auto needed = [](Optimizer& optimizer) {
     const NeededFiles files = needed_files(optimizer, alone());
-    return files(Manifest{.files = {{.name = kModelFile}, {.name = optimizer_file(0, 1)}, {.name = rank_file(0)}}});
+    return files(Manifest{
+        .files = {{.name = kModelFile}, {.name = optimizer_file(0, 1)}, {.name = rank_file(0)}}});
   };
   EXPECT_EQ(needed(*optimizer_), (std::vector<std::string>{kModelFile, optimizer_file(0, 1)}));
   const auto transposed = make_adamw(NamedTensors{{"weight", at::ones({2, 3}).t()}}, {});
@@ -120,9 +175,9 @@ TEST_F(Checkpoint, SkipsAndRenamesADamagedOne) {
   train_to(1);
   train_to(2);
   damage(2);
-  const auto manifest = resume();
-  ASSERT_TRUE(manifest);
-  EXPECT_EQ(manifest->state.step, 1);
+  const auto resumed = resume();
+  ASSERT_TRUE(resumed);
+  EXPECT_EQ(resumed->state.step, 1);
   EXPECT_EQ(weight(), 1);
   train_to(2);
   EXPECT_TRUE(fs::exists(root_ / "step-00000002.aside"));
@@ -134,7 +189,8 @@ TEST_F(Checkpoint, ResumeChangesNoFileUntilTheFirstSave) {
   for (const std::int64_t step : {1, 2, 3}) train_to(step);
   const auto entries = [&] {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(root_)) names.push_back(entry.path().filename());
+    for (const auto& entry : fs::directory_iterator(root_))
+      names.push_back(entry.path().filename());
     std::ranges::sort(names);
     return names;
   };
@@ -168,7 +224,8 @@ TEST_F(Checkpoint, RejectsAFolderWithOnlyRenamedOnes) {
   train_to(2);
   fs::rename(root_ / "step-00000002", root_ / "step-00000002.aside");
   EXPECT_TRUE(contains(resume_error(),
-                       "contains no checkpoint but step-00000002.aside: rename it to step-00000002 to resume from it"));
+                       "contains no checkpoint but step-00000002.aside: rename it to step-00000002 "
+                       "to resume from it"));
   fs::rename(root_ / "step-00000002.aside", root_ / "step-00000002");
   EXPECT_EQ(step_of_resume(), 2);
 }
@@ -182,9 +239,11 @@ TEST_F(Checkpoint, ReportsWhatItRenames) {
     train_to(2);
     return testing::internal::GetCapturedStderr();
   };
-  const std::string aside = "checkpoint " + (root_ / "step-00000002").string() + " renamed to step-00000002.aside";
+  const std::string aside =
+      "checkpoint " + (root_ / "step-00000002").string() + " renamed to step-00000002.aside";
   const std::string why =
-      ": it is newer than the checkpoint of step 1, from which training resumed; remove it with rm -r if you do not "
+      ": it is newer than the checkpoint of step 1, from which training resumed; remove it with rm "
+      "-r if you do not "
       "need it\n";
   EXPECT_TRUE(contains(said(), aside + why));
   EXPECT_TRUE(contains(said(), aside + ", which replaces an earlier folder of that name" + why));
@@ -227,7 +286,8 @@ TEST_F(Checkpoint, RejectsAnotherModel) {
 TEST_F(Checkpoint, RejectsAnotherOptimizer) {
   train_to(1);
   optimizer_ = make_adam(model_.parameters, {});
-  EXPECT_TRUE(contains(resume_error(), "was written with --optimizer adamw, this run has --optimizer adam"));
+  EXPECT_TRUE(contains(resume_error(),
+                       "was written with --optimizer adamw, this run has --optimizer adam"));
 }
 
 TEST_F(Checkpoint, RejectsAnotherSeed) {
@@ -238,7 +298,22 @@ TEST_F(Checkpoint, RejectsAnotherSeed) {
 
 TEST_F(Checkpoint, IsLockedByOneRun) {
   const Checkpoints first(alone(), options());
-  EXPECT_TRUE(contains(error_of([&] { Checkpoints(alone(), options()); }), "is in use by another run"));
+  EXPECT_TRUE(
+      contains(error_of([&] { Checkpoints(alone(), options()); }), "is in use by another run"));
+}
+
+// flock() needs no right to write: a file that others may read could be locked by them.
+TEST_F(Checkpoint, IsLockedByThoseWhoMayWrite) {
+  const mode_t before = umask(0);
+  for (const auto& [mask, expected] : {std::pair(0022u, 0600u), std::pair(0002u, 0660u)}) {
+    root_ = folder_ / std::to_string(mask);
+    umask(mask);
+    const Checkpoints checkpoints(alone(), options());
+    struct stat status {};
+    ASSERT_EQ(stat((root_ / ".lock").c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, expected);
+  }
+  umask(before);
 }
 
 // As on a node whose network file system shows a file of another node late.
@@ -281,7 +356,8 @@ TEST_F(Checkpoint, IsNotRemovedWhenDamagedAndWithoutDone) {
   EXPECT_TRUE(fs::exists(root_ / "step-00000002.aside/manifest.json"));
   fs::remove(root_ / "step-00000001/DONE");
   fs::resize_file(root_ / "step-00000001/model.safetensors", 10);
-  EXPECT_TRUE(contains(resume_error(), "step-00000001 has no DONE, and model.safetensors has 10 bytes"));
+  EXPECT_TRUE(
+      contains(resume_error(), "step-00000001 has no DONE, and model.safetensors has 10 bytes"));
   EXPECT_TRUE(fs::exists(root_ / "step-00000001/manifest.json"));
 }
 
@@ -291,6 +367,43 @@ TEST_F(Checkpoint, SavesAStepOnce) {
   const auto before = fs::last_write_time(root_ / "step-00000005/DONE");
   save_in(checkpoints, 5);
   EXPECT_EQ(fs::last_write_time(root_ / "step-00000005/DONE"), before);
+}
+
+TEST_F(Checkpoint, IsSavedInAFolderThatIsALink) {
+  fs::create_directories(folder_ / "scratch/runs");
+  fs::create_directory_symlink("scratch/runs", root_);
+  train_to(1);
+  EXPECT_EQ(step_of_resume(), 1);
+  EXPECT_TRUE(fs::is_symlink(root_));
+  EXPECT_EQ(complete_steps(folder_ / "scratch/runs"), std::vector<std::int64_t>{1});
+}
+
+// Its file system may not be mounted: the folder would be made below the mount point.
+TEST_F(Checkpoint, IsNotSavedBelowALinkToNothing) {
+  fs::create_directory_symlink("scratch/runs", root_);
+  EXPECT_TRUE(contains(
+      resume_error(), "runs' is a link to 'scratch/runs', which does not exist: make that folder"));
+}
+
+TEST_F(Checkpoint, IsNotSavedInALinkToItself) {
+  fs::create_directory_symlink("runs", root_);
+  EXPECT_TRUE(contains(resume_error(), "runs': Too many levels of symbolic links"));
+}
+
+// One operation after the other fails, up to the last one of the check.
+TEST_F(Checkpoint, EndsTheRunAtTheStartIfItCannotBeSaved) {
+  const char* const kOperations[] = {"folder",      "open",   "write",      "sync",
+                                     "sync folder", "rename", "sync folder"};
+  for (int good = 0; good < static_cast<int>(std::size(kOperations)); ++good) {
+    FullDisk disk(good, ENOSPC, /*once=*/false);
+    EXPECT_EQ(error_of([&] { Checkpoints(alone(), options(), disk); }),
+              std::string("cannot ") + kOperations[good] +
+                  ": No space left on device; give a --checkpoint-dir that all ranks can write to");
+  }
+  FullDisk disk(std::size(kOperations), ENOSPC, /*once=*/false);
+  const Checkpoints checkpoints(alone(), options(), disk);
+  for (const auto& entry : fs::directory_iterator(root_))
+    EXPECT_EQ(entry.path().filename(), ".lock");
 }
 
 TEST_F(Checkpoint, NamesAFolderThatCannotBeCreated) {

@@ -6,11 +6,13 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <torchbridge/checkpoint.h>
 
 #include "tests/support/alone.h"
+#include "tests/support/growth.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/checkpoint/dcp.h"
+#include "trainer_template/runtime/checkpoint/fitted_names.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
@@ -33,8 +35,8 @@ class Reading : public testing::Test {
     weight_.detach().fill_(static_cast<double>(step));
     weight_.mutable_grad() = at::ones({2, 3});
     optimizer_->step(0.0);
-    checkpoints.save({.step = step, .buckets = {{0}}, .plateau = PlateauState{.learning_rates = {0.1}, .best = 0.5}},
-                     model_, *optimizer_);
+    checkpoints.save({.step = step, .buckets = {{0}}, .parts = {{"plateau.best", 0.5}}}, model_,
+                     *optimizer_);
     checkpoints.finish();
   }
   // The step from which a run resumes, and its messages.
@@ -42,13 +44,13 @@ class Reading : public testing::Test {
     testing::internal::CaptureStderr();
     CheckpointOptions options;
     options.folder = root_;
-    std::optional<Manifest> manifest;
+    std::optional<ResumedRun> resumed;
     {
       Checkpoints checkpoints(alone(), options);
-      manifest = checkpoints.resume(model_, *optimizer_);
+      resumed = checkpoints.resume(model_, *optimizer_);
     }
     said = testing::internal::GetCapturedStderr();
-    return manifest ? manifest->state.step : -1;
+    return resumed ? resumed->state.step : -1;
   }
   // Removes the file from the manifest of step 2.
   void forget(const std::string& name) {
@@ -66,7 +68,8 @@ class Reading : public testing::Test {
   TemporaryFolder folder_;
   fs::path root_ = folder_ / "runs", second_ = root_ / step_folder(2);
   at::Tensor weight_ = at::ones({2, 3}).set_requires_grad(true);
-  ModelTensors model_{.parameters = {{"weight", weight_}}, .buffers = {}, .aliases = {{"head.weight", "weight"}}};
+  ModelTensors model_{
+      .parameters = {{"weight", weight_}}, .buffers = {}, .aliases = {{"head.weight", "weight"}}};
   std::unique_ptr<Optimizer> optimizer_;
 };
 
@@ -76,11 +79,14 @@ TEST_F(Reading, SelectsTheNewestValidOneAndReportsTheOthers) {
     std::function<void()> damage;
     std::string expected;
   } kCases[] = {
-      {"cut off", [&] { fs::resize_file(second_ / kModelFile, 20); }, "step-00000002: model.safetensors has 20 bytes"},
-      {"missing", [&] { fs::remove(second_ / rank_file(0)); }, "step-00000002: rank-00000.safetensors is missing"},
+      {"cut off", [&] { fs::resize_file(second_ / kModelFile, 20); },
+       "step-00000002: model.safetensors has 20 bytes"},
+      {"missing", [&] { fs::remove(second_ / rank_file(0)); },
+       "step-00000002: rank-00000.safetensors is missing"},
       {"swapped",
        [&] {
-         fs::copy_file(root_ / step_folder(1) / kModelFile, second_ / kModelFile, fs::copy_options::overwrite_existing);
+         fs::copy_file(root_ / step_folder(1) / kModelFile, second_ / kModelFile,
+                       fs::copy_options::overwrite_existing);
        },
        "step-00000002: model.safetensors is damaged: its checksum differs (tensor 'weight')"},
       {"another checkpoint's manifest",
@@ -101,7 +107,8 @@ TEST_F(Reading, SelectsTheNewestValidOneAndReportsTheOthers) {
        "step-00000002: manifest.json does not list rank-00000.safetensors"},
       {"a manifest without state", [&] { forget(optimizer_file(0, 1)); },
        "step-00000002: manifest.json does not list a file of the optimizer's state"},
-      {"a file instead of the manifest's", [&] { folder_.write("runs/step-00000002/manifest.json", "{}"); },
+      {"a file instead of the manifest's",
+       [&] { folder_.write("runs/step-00000002/manifest.json", "{}"); },
        "step-00000002: manifest.json is invalid"},
   };
   for (const auto& c : kCases) {
@@ -132,10 +139,11 @@ TEST_F(Reading, RejectsTensorsOfAnotherTypeShapeOrName) {
     const char* name;
     at::Tensor tensor;
     std::string expected;
-  } kCases[] = {{"weight", at::ones({2, 3}).to(at::kDouble), "'weight' of type Double, this model of Float"},
-                {"weight", at::ones({3, 2}), "'weight' with shape [3, 2], this model with [2, 3]"},
-                {"weight", at::ones({6}), "'weight' with shape [6], this model with [2, 3]"},
-                {"other", at::ones({2, 3}), "has no 'weight'"}};
+  } kCases[] = {
+      {"weight", at::ones({2, 3}).to(at::kDouble), "'weight' of type Double, this model of Float"},
+      {"weight", at::ones({3, 2}), "'weight' with shape [3, 2], this model with [2, 3]"},
+      {"weight", at::ones({6}), "'weight' with shape [6], this model with [2, 3]"},
+      {"other", at::ones({2, 3}), "has no 'weight'"}};
   for (const auto& c : kCases) {
     saved_as(c.name, c.tensor);
     std::string said;
@@ -153,7 +161,9 @@ TEST_F(Reading, EqualStateGivesEqualFiles) {
   int files = 0;
   for (const auto& entry : fs::directory_iterator(folder_ / "first/step-00000002")) {
     const std::string name = entry.path().filename().string();
-    EXPECT_EQ(folder_.read("first/step-00000002/" + name), folder_.read("second/step-00000002/" + name)) << name;
+    EXPECT_EQ(folder_.read("first/step-00000002/" + name),
+              folder_.read("second/step-00000002/" + name))
+        << name;
     ++files;
   }
   EXPECT_EQ(files, 5);  // weights, optimizer, generators, manifest, DONE
@@ -186,21 +196,27 @@ TEST(TiedWeights, AreLoadedUnderAnyOfTheirNames) {
   const ModelTensors tied{.parameters = {{"wte", at::zeros({6})}, {"bias", at::zeros({2})}},
                           .buffers = {},
                           .aliases = {{"head", "wte"}, {"third", "wte"}}};
-  const ModelTensors once{.parameters = {{"wte", at::zeros({6})}, {"bias", at::zeros({2})}}, .buffers = {}};
-  const ModelTensors apart{.parameters = {{"wte", at::zeros({6})}, {"head", at::zeros({6})}, {"bias", at::zeros({2})}},
-                           .buffers = {}};
+  const ModelTensors once{.parameters = {{"wte", at::zeros({6})}, {"bias", at::zeros({2})}},
+                          .buffers = {}};
+  const ModelTensors apart{
+      .parameters = {{"wte", at::zeros({6})}, {"head", at::zeros({6})}, {"bias", at::zeros({2})}},
+      .buffers = {}};
   const struct {
     const char* what;
     const ModelTensors& model;
     NamedTensors file;
   } kCases[] = {
       {"both names, one memory", tied, {{"wte", value}, {"head", value}, {"bias", other}}},
-      {"both names, equal copies", tied, {{"head", value.clone()}, {"wte", value}, {"bias", other}}},
+      {"both names, equal copies",
+       tied,
+       {{"head", value.clone()}, {"wte", value}, {"bias", other}}},
       {"the first name", tied, {{"wte", value}, {"bias", other}}},
       {"the other name", tied, {{"head", value}, {"bias", other}}},
       {"two other names", tied, {{"third", value}, {"head", value}, {"bias", other}}},
       {"both, and the model knows one", once, {{"wte", value}, {"head", value}, {"bias", other}}},
-      {"both, and the model has them apart", apart, {{"wte", value}, {"head", value}, {"bias", other}}},
+      {"both, and the model has them apart",
+       apart,
+       {{"wte", value}, {"head", value}, {"bias", other}}},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.what);
@@ -210,7 +226,8 @@ TEST(TiedWeights, AreLoadedUnderAnyOfTheirNames) {
       EXPECT_TRUE(tensor.equal(name == "bias" ? other : value)) << name;
   }
   const auto error = [&](const ModelTensors& model, const NamedTensors& file) {
-    return error_of([&] { copy_tensors(without_aliases(file, model, "file"), model.all(), "file"); });
+    return error_of(
+        [&] { copy_tensors(without_aliases(file, model, "file"), model.all(), "file"); });
   };
   EXPECT_TRUE(contains(error(tied, {{"wte", value}, {"head", value + 1}, {"bias", other}}),
                        "has different values for 'head' and 'wte'"));
@@ -221,14 +238,60 @@ TEST(TiedWeights, AreLoadedUnderAnyOfTheirNames) {
   EXPECT_TRUE(contains(error(tied, {{"bias", other}}), "has no 'wte'"));
 }
 
+TEST(FittedNames, HaveNoPrefixesThatTheModelDoesNotKnow) {
+  using Names = std::vector<std::string>;
+  const at::Tensor value = at::zeros({1});
+  const ModelTensors gpt{
+      .parameters = {{"wte", value}, {"h.0", value}}, .buffers = {}, .aliases = {{"head", "wte"}}};
+  const ModelTensors wrapped{.parameters = {{"module.a", value}, {"module.b", value}},
+                             .buffers = {}};
+  const struct {
+    const ModelTensors& model;
+    Names file, expected;
+  } kCases[] = {
+      {gpt, {"wte", "h.0"}, {"wte", "h.0"}},
+      {gpt, {"module.wte", "module.h.0"}, {"wte", "h.0"}},
+      {gpt, {"module._orig_mod.wte", "module._orig_mod.h.0"}, {"wte", "h.0"}},
+      {gpt,
+       {"_orig_mod.transformer.wte", "_orig_mod.transformer.h.0", "_orig_mod.head"},
+       {"wte", "h.0", "head"}},
+      {gpt, {"transformer.wte", "transformer.h.0", "lm_head"}, {"wte", "h.0", "lm_head"}},
+      {gpt, {"model.wte", "model.h.0"}, {"wte", "h.0"}},
+      {gpt, {"model._orig_mod.wte", "model._orig_mod.module.h.0"}, {"wte", "h.0"}},
+      {gpt, {"model.x", "module.y"}, {"model.x", "module.y"}},
+      {gpt, {"model.wte", "wte"}, {"model.wte", "wte"}},
+      {wrapped, {"module.a", "module.b"}, {"module.a", "module.b"}},
+  };
+  for (const auto& c : kCases) {
+    NamedTensors file;
+    for (const std::string& name : c.file) file.emplace_back(name, value);
+    Names names;
+    for (const auto& [name, tensor] : fitted_names(file, c.model)) names.push_back(name);
+    EXPECT_EQ(names, c.expected) << c.file.front();
+  }
+}
+
+// Such as a file of another model.
+TEST(TiedWeights, AreFoundInLinearTimeAmongUnknownNames) {
+  const ModelTensors model{.parameters = {{"wte", at::zeros({6})}}, .buffers = {}};
+  const auto find = [&](int tensors) {
+    NamedTensors file;
+    for (int i = 0; i < tensors; ++i)
+      file.emplace_back("layers." + std::to_string(i), at::empty({i % 2}));
+    EXPECT_EQ(std::ssize(without_aliases(file, model, "file")), tensors);
+  };
+  EXPECT_LT(growth(5'000, find), kLinearGrowth);
+}
+
 TEST(ShardMetadata, HasTheOffsetsOfThePieces) {
   const NamedTensors state = {
       {"a.exp_avg", at::zeros({3})}, {"a.step", at::zeros({})}, {"b.exp_avg", at::zeros({2, 2})}};
   const auto whole = shard_metadata(state, {{"a", {0, 3, 3}}, {"b", {0, 4, 4}}});
   EXPECT_EQ(whole, (std::map<std::string, std::string>{{"format", "pt"}}));
   const auto pieces = shard_metadata(state, {{"a", {5, 8, 10}}, {"b", {0, 4, 4}}});
-  EXPECT_EQ(pieces.at("DCP_SHARDING_INFO"),
-            R"({"a.exp_avg":{"saved_offsets":[5]},"a.step":{"saved_offsets":[]},"b.exp_avg":{"saved_offsets":[0,0]}})");
+  EXPECT_EQ(
+      pieces.at("DCP_SHARDING_INFO"),
+      R"({"a.exp_avg":{"saved_offsets":[5]},"a.step":{"saved_offsets":[]},"b.exp_avg":{"saved_offsets":[0,0]}})");
 }
 
 TEST(Generators, AreSavedAndRestored) {
@@ -240,7 +303,8 @@ TEST(Generators, AreSavedAndRestored) {
   const at::Tensor state = states[0].second.clone();
   at::manual_seed(4);
   EXPECT_FALSE(generator_states(cpu)[0].second.equal(state));
-  restore_generators({{"cuda_generator", at::zeros({16}).to(at::kByte)}, {"cpu_generator", state}}, cpu);
+  restore_generators({{"cuda_generator", at::zeros({16}).to(at::kByte)}, {"cpu_generator", state}},
+                     cpu);
   EXPECT_TRUE(generator_states(cpu)[0].second.equal(state));
 }
 

@@ -13,8 +13,8 @@ namespace {
 TEST(Safetensors, ReadsBackEveryType) {
   TemporaryFolder folder;
   NamedTensors tensors;
-  for (at::ScalarType type :
-       {at::kBool, at::kByte, at::kHalf, at::kBFloat16, at::kFloat, at::kInt, at::kDouble, at::kLong}) {
+  for (at::ScalarType type : {at::kBool, at::kByte, at::kHalf, at::kBFloat16, at::kFloat, at::kInt,
+                              at::kDouble, at::kLong}) {
     tensors.emplace_back(c10::toString(type), at::arange(1, 8).to(type));
   }
   tensors.emplace_back("scalar", at::scalar_tensor(1.5));
@@ -37,8 +37,10 @@ TEST(Safetensors, NamesAFileOfAnotherFormat) {
   folder.write("text", "hello, this is no such file");
   EXPECT_TRUE(contains(error_of([&] { read_safetensors(folder / "none"); }),
                        "none: cannot be opened: No such file or directory"));
-  EXPECT_TRUE(contains(error_of([&] { read_safetensors(folder / "text"); }), "text is not a safetensors file"));
-  EXPECT_TRUE(contains(error_of([&] { read_safetensors(folder.path()); }), "is not a regular file"));
+  EXPECT_TRUE(contains(error_of([&] { read_safetensors(folder / "text"); }),
+                       "text is not a safetensors file"));
+  EXPECT_TRUE(
+      contains(error_of([&] { read_safetensors(folder.path()); }), "is not a regular file"));
 }
 
 TEST(CopyTensors, NamesTheTensorThatDoesNotFitAndChangesNothing) {
@@ -49,7 +51,8 @@ TEST(CopyTensors, NamesTheTensorThatDoesNotFitAndChangesNothing) {
     std::string expected;
   } kCases[] = {
       {{{"weight", at::ones({2, 3})}}, "file has no 'bias', which this model has with shape [2]"},
-      {{{"weight", at::ones({2, 3})}, {"bias", at::ones({3})}}, "file has 'bias' with shape [3], this model with [2]"},
+      {{{"weight", at::ones({2, 3})}, {"bias", at::ones({3})}},
+       "file has 'bias' with shape [3], this model with [2]"},
       {{{"weight", at::ones({2, 3})}, {"bias", at::ones({2}).to(at::kDouble)}},
        "'bias' of type Double, this model of Float"},
       {{{"weight", at::ones({2, 3})}, {"bias", at::ones({2})}, {"more", at::ones({1})}},

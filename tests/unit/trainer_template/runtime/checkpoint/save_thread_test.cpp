@@ -5,11 +5,12 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <torchbridge/checkpoint.h>
+#include <torchbridge/optimizer.h>
 
 #include "tests/support/alone.h"
 #include "tests/support/faulty_files.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint_format/verify.h"
 
@@ -61,8 +62,8 @@ class Saving : public testing::Test {
   std::unique_ptr<Optimizer> optimizer_ = make_adamw(model_.parameters, {});
 };
 
-// Every operation fails in turn with each error of a disk, once or permanently: training continues, the old checkpoint
-// stays, and the next save works.
+// Every operation fails in turn with each error of a disk, once or permanently: training continues,
+// the old checkpoint stays, and the next save works.
 TEST_F(Saving, SurvivesAFailureOfAnyFileOperation) {
   for (const int error : {ENOSPC, EIO, EDQUOT, EROFS}) {
     for (const bool once : {true, false}) {
@@ -77,10 +78,11 @@ TEST_F(Saving, SurvivesAFailureOfAnyFileOperation) {
           Checkpoints first(alone(), options_, disk);
           save(first, 1);
         }
-        FullDisk full(good, error, once);
+        FullDisk full(error, once);
         testing::internal::CaptureStderr();
         {
           Checkpoints checkpoints(alone(), options_, full);
+          full.fill(good);
           save(checkpoints, 2);
           failed = full.has_failed();
           EXPECT_EQ(complete_steps(root_).back(), 1);
@@ -105,8 +107,9 @@ TEST_F(Saving, SurvivesAFailureOfAnyFileOperation) {
 }
 
 TEST_F(Saving, RetriesAtTheNextSaveAndLeavesNoFilesBehind) {
-  FullDisk disk(4, ENOSPC, false);
+  FullDisk disk(ENOSPC, false);
   Checkpoints checkpoints(alone(), options_, disk);
+  disk.fill(4);
   save(checkpoints, 1);
   EXPECT_TRUE(names().empty());
   EXPECT_TRUE(checkpoints.last_saved().empty());
@@ -120,10 +123,11 @@ TEST_F(Saving, FailsIfTheLastStateIsNotSaved) {
   FullDisk disk(1000, ENOSPC, false);
   Checkpoints checkpoints(alone(), options_, disk);
   save(checkpoints, 1);
-  FullDisk full(2, ENOSPC, false);
+  FullDisk full(ENOSPC, false);
   TemporaryFolder other;
   options_.folder = other / "runs";
   Checkpoints failing(alone(), options_, full);
+  full.fill(2);
   EXPECT_TRUE(contains(error_of([&] { failing.save_last({.step = 2}, model_, *optimizer_); }),
                        "the last state is not saved: rank 0: cannot"));
   full.free();
@@ -140,6 +144,7 @@ TEST_F(AsynchronousSaving, SavesTheStateOfItsStepDuringTraining) {
   SlowDisk disk;
   {
     Checkpoints checkpoints(alone(), options_, disk);
+    disk.hold();
     save(checkpoints, 1);
     ASSERT_TRUE(disk.has_begun());
     set(77);  // must not be in the checkpoint
@@ -156,7 +161,8 @@ TEST_F(AsynchronousSaving, SavesTheStateOfItsStepDuringTraining) {
 TEST_F(AsynchronousSaving, IsNotChangedByTheFollowingSteps) {
   ModelTensors model;
   for (int i = 0; i < 48; ++i) {
-    model.parameters.emplace_back("weight" + std::to_string(i), at::ones({1 << 18}).set_requires_grad(true));
+    model.parameters.emplace_back("weight" + std::to_string(i),
+                                  at::ones({1 << 18}).set_requires_grad(true));
     model.parameters.back().second.mutable_grad() = at::full({1 << 18}, 0.1 + i);
   }
   const auto optimizer = make_adamw(model.parameters, {.lr = 0.01});
@@ -172,10 +178,12 @@ TEST_F(AsynchronousSaving, IsNotChangedByTheFollowingSteps) {
   };
   for (std::int64_t step = 1; step <= 3; ++step) {
     optimizer->step();
-    const fs::path expected = saved("synchronous", step, false), folder = saved("asynchronous", step, true);
+    const fs::path expected = saved("synchronous", step, false),
+                   folder = saved("asynchronous", step, true);
     for (const auto& entry : fs::directory_iterator(expected)) {
       const std::string name = entry.path().filename().string();
-      EXPECT_TRUE(content(folder / name) == content(expected / name)) << name << " of step " << step;
+      EXPECT_TRUE(content(folder / name) == content(expected / name))
+          << name << " of step " << step;
     }
   }
 }
@@ -184,6 +192,7 @@ TEST_F(AsynchronousSaving, AllowsWritesAfterWaitCopied) {
   SlowDisk disk;
   {
     Checkpoints checkpoints(alone(), options_, disk);
+    disk.hold();
     save(checkpoints, 1);
     checkpoints.wait_copied();
     set(77);
@@ -197,6 +206,7 @@ TEST_F(AsynchronousSaving, IsSkippedWhileAnotherOneRuns) {
   options_.on_pending_save = CheckpointOptions::OnPendingSave::kSkip;
   SlowDisk disk;
   Checkpoints checkpoints(alone(), options_, disk);
+  disk.hold();
   save(checkpoints, 1);
   testing::internal::CaptureStderr();
   save(checkpoints, 2);
@@ -214,6 +224,7 @@ TEST_F(AsynchronousSaving, TheLastStateIsNeverSkipped) {
   options_.on_pending_save = CheckpointOptions::OnPendingSave::kSkip;
   SlowDisk disk;
   Checkpoints checkpoints(alone(), options_, disk);
+  disk.hold();
   save(checkpoints, 1);
   std::jthread later([&] {
     EXPECT_TRUE(disk.has_begun());
@@ -227,6 +238,7 @@ TEST_F(AsynchronousSaving, TheLastStateIsNeverSkipped) {
 TEST_F(AsynchronousSaving, WaitsForThePreviousOne) {
   SlowDisk disk;
   Checkpoints checkpoints(alone(), options_, disk);
+  disk.hold();
   save(checkpoints, 1);
   std::jthread later([&] {
     EXPECT_TRUE(disk.has_begun());
@@ -241,6 +253,7 @@ TEST_F(AsynchronousSaving, WaitsForThePreviousOne) {
 TEST_F(AsynchronousSaving, SavesAStepOnce) {
   SlowDisk disk;
   Checkpoints checkpoints(alone(), options_, disk);
+  disk.hold();
   save(checkpoints, 1);
   save(checkpoints, 1);  // does not wait, or this would hang
   disk.go_on();

@@ -4,12 +4,14 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
+#include <torchbridge/checkpoint.h>
+#include <torchbridge/optimizer.h>
 
 #include "tests/support/alone.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/snapshot.h"
 
@@ -21,7 +23,8 @@ void write(const at::Tensor& on_device, float value) {
 }
 
 at::Tensor on_device(std::int64_t size, float value) {
-  const at::Tensor tensor = at::empty({size}, at::TensorOptions(at::kFloat).device(fake_device::kDevice));
+  const at::Tensor tensor =
+      at::empty({size}, at::TensorOptions(at::kFloat).device(fake_device::kDevice));
   write(tensor, value);
   return tensor;
 }
@@ -33,8 +36,9 @@ std::vector<float> values(std::string_view bytes) {
 }
 
 TEST(DeviceSnapshot, IsCopiedOnASeparateStream) {
-  const NamedTensors tensors = {
-      {"first", on_device(5, 1)}, {"second", on_device(3, 2)}, {"third", at::arange(2, at::kFloat)}};
+  const NamedTensors tensors = {{"first", on_device(5, 1)},
+                                {"second", on_device(3, 2)},
+                                {"third", at::arange(2, at::kFloat)}};
   Snapshot snapshot;
   for (int save = 0; save < 2; ++save) {
     fake_device::forget();
@@ -67,7 +71,8 @@ TEST(DeviceSnapshot, IsCopiedOnASeparateStream) {
 TEST(DeviceSnapshot, TheOptimizersStreamWaitsForAnAsynchronousSave) {
   TemporaryFolder folder;
   fake_device::forget();
-  const ModelTensors model{.parameters = {{"weight", on_device(1000, 1)}}, .buffers = {{"mean", on_device(10, 2)}}};
+  const ModelTensors model{.parameters = {{"weight", on_device(1000, 1)}},
+                           .buffers = {{"mean", on_device(10, 2)}}};
   const auto optimizer = make_sgd(NamedTensors{}, {});
   Checkpoints checkpoints(alone(), {.folder = folder / "runs", .async = true});
   checkpoints.save({.step = 1}, model, *optimizer);
@@ -78,10 +83,26 @@ TEST(DeviceSnapshot, TheOptimizersStreamWaitsForAnAsynchronousSave) {
   write(model.parameters[0].second, 7);
   write(model.buffers[0].second, 7);
   checkpoints.finish();
-  for (const auto& [name, tensor] : read_safetensors(checkpoints.last_saved() / "model.safetensors")) {
+  for (const auto& [name, tensor] :
+       read_safetensors(checkpoints.last_saved() / "model.safetensors")) {
     EXPECT_EQ(tensor.min().item<float>(), name == "weight" ? 1 : 2) << name;
     EXPECT_EQ(tensor.max().item<float>(), name == "weight" ? 1 : 2) << name;
   }
+}
+
+TEST(DeviceSnapshot, ABrokenDeviceIsAnErrorThatUnwindsToItsHandler) {
+  fake_device::forget();
+  const NamedTensors tensors = {{"weight", on_device(5, 1)}};
+  const auto save = [&] {
+    Snapshot snapshot;
+    snapshot.add("file", tensors);
+    snapshot.take(Snapshot::CopyMode::kCopy);
+    fake_device::set_broken(true);
+    snapshot.wait();
+  };
+  EXPECT_THROW(save(), c10::AcceleratorError);
+  fake_device::forget();
+  fake_device::set_broken(false);
 }
 
 }  // namespace

@@ -12,7 +12,8 @@
 namespace torchbridge::train {
 namespace {
 
-// More than 3 MiB, so that ranges begin and end within tensors; several types; one tensor is not contiguous.
+// More than 3 MiB, so that ranges begin and end within tensors; several types; one tensor is not
+// contiguous.
 NamedTensors example() {
   return {{"bytes", at::arange(700'001).to(at::kByte)},
           {"weight", at::randn({1000, 300})},
@@ -37,12 +38,14 @@ TEST_P(SnapshotCopyModes, WritersTogetherWriteTheFileOfOne) {
       snapshot.copy();
       write_shards(real_files(), together, snapshot.shards(), {});
     }
-    EXPECT_TRUE(folder.read(std::to_string(count) + "/file") == folder.read("whole")) << count << " writers";
+    EXPECT_TRUE(folder.read(std::to_string(count) + "/file") == folder.read("whole"))
+        << count << " writers";
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Snapshot, SnapshotCopyModes,
-                         testing::Values(Snapshot::CopyMode::kCopy, Snapshot::CopyMode::kReference));
+                         testing::Values(Snapshot::CopyMode::kCopy,
+                                         Snapshot::CopyMode::kReference));
 
 TEST(Snapshot, ReusesItsMemory) {
   Snapshot snapshot;
@@ -65,17 +68,19 @@ TEST(Snapshot, RefersToTensorsInHostMemory) {
   Snapshot snapshot;
   snapshot.add("file", {{"weight", weight}});
   snapshot.take(Snapshot::CopyMode::kReference);
-  EXPECT_EQ(static_cast<const void*>(snapshot.shards()[0].pieces[1].data()), weight.const_data_ptr());
+  EXPECT_EQ(static_cast<const void*>(snapshot.shards()[0].pieces[1].data()),
+            weight.const_data_ptr());
 }
 
 TEST(Snapshot, NamesATensorThatWasChangedBeforeItsCopy) {
-  const NamedTensors tensors = {{"first", at::ones({1000})}, {"second", at::ones({1000}).set_requires_grad(true)}};
+  const NamedTensors tensors = {{"first", at::ones({1000})},
+                                {"second", at::ones({1000}).set_requires_grad(true)}};
   Snapshot snapshot;
   snapshot.add("file", tensors);
   snapshot.take(Snapshot::CopyMode::kCopy);
   tensors[1].second.detach()[7].fill_(2);
-  EXPECT_TRUE(
-      contains(error_of([&] { snapshot.copy(); }), "'second' was changed between the save and the optimizer's step"));
+  EXPECT_TRUE(contains(error_of([&] { snapshot.copy(); }),
+                       "'second' was changed between the save and the optimizer's step"));
 }
 
 }  // namespace

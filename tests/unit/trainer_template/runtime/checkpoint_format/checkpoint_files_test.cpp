@@ -4,9 +4,10 @@
 
 #include <optional>
 
+#include <torchbridge/errors.h>
+
 #include "tests/support/faulty_files.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/checkpoint_format/file_shard.h"
 #include "trainer_template/runtime/checkpoint_format/publish.h"
 #include "trainer_template/runtime/checkpoint_format/verify.h"
@@ -26,12 +27,14 @@ void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
   for (std::uint64_t rank = 0; rank < kRanks; ++rank) {
     const ByteRange range = {content.size() * rank / kRanks, content.size() * (rank + 1) / kRanks};
     const std::string_view piece = std::string_view(content).substr(range.begin, range.size());
-    const std::vector<FileShard> shards = {
-        {.name = kModelFile,
-         .file_size = content.size(),
-         .range = range,
-         .pieces = {piece.substr(0, 2), piece.substr(2)}},
-        {.name = rank_file(static_cast<int>(rank)), .file_size = 5, .range = {0, 5}, .pieces = {"state"}}};
+    const std::vector<FileShard> shards = {{.name = kModelFile,
+                                            .file_size = content.size(),
+                                            .range = range,
+                                            .pieces = {piece.substr(0, 2), piece.substr(2)}},
+                                           {.name = rank_file(static_cast<int>(rank)),
+                                            .file_size = 5,
+                                            .range = {0, 5},
+                                            .pieces = {"state"}}};
     for (ShardRecord& record : records_from(to_text(write_shards(files, temporary, shards, {}))))
       records.push_back(std::move(record));
   }
@@ -43,7 +46,8 @@ void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
 
 std::optional<std::int64_t> newest_good(const fs::path& root) {
   for (std::int64_t step : complete_steps(root)) {
-    if (const auto manifest = verified_manifest(root / step_folder(step))) return manifest->state.step;
+    if (const auto manifest = verified_manifest(root / step_folder(step)))
+      return manifest->state.step;
   }
   return std::nullopt;
 }
@@ -57,8 +61,9 @@ TEST(CheckpointFiles, NamesSortLikeSteps) {
 
 TEST(CheckpointFiles, RejectsOtherNames) {
   EXPECT_EQ(step_of_folder("step-00000100"), 100);
-  for (const char* name : {"step-100", "step-", "step-0000010x", "step--0000001", ".tmp-step-00000100",
-                           "step-00000100.aside", "step-000000100", "step-00000000000000000000000100"}) {
+  for (const char* name :
+       {"step-100", "step-", "step-0000010x", "step--0000001", ".tmp-step-00000100",
+        "step-00000100.aside", "step-000000100", "step-00000000000000000000000100"}) {
     EXPECT_FALSE(step_of_folder(name)) << name;
   }
 }
@@ -79,16 +84,21 @@ TEST(CheckpointFiles, RemovesOldOnes) {
   EXPECT_FALSE(fs::exists(root / step_folder(3)));
 }
 
-TEST(CheckpointFiles, ArePrivate) {
-  TemporaryFolder root;
-  save(real_files(), root.path(), 1, 1);
-  struct stat status {};
-  ASSERT_EQ(stat((root / step_folder(1)).c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 0777, 0700u);
-  for (const char* name : {kModelFile, kManifestFile, kDoneFile}) {
-    ASSERT_EQ(stat((root / step_folder(1) / name).c_str(), &status), 0);
-    EXPECT_EQ(status.st_mode & 0777, 0600u) << name;
+TEST(CheckpointFiles, HaveTheRightsThatTheUmaskLeaves) {
+  const mode_t before = umask(0);
+  for (const mode_t mask : {0077, 0027, 0002}) {
+    TemporaryFolder root;
+    umask(mask);
+    save(real_files(), root.path(), 1, 1);
+    const auto rights = [](const fs::path& path) {
+      struct stat status {};
+      return stat(path.c_str(), &status) == 0 ? status.st_mode & 0777 : 0;
+    };
+    EXPECT_EQ(rights(root / step_folder(1)), 0777 & ~mask);
+    for (const char* name : {kModelFile, kManifestFile, kDoneFile})
+      EXPECT_EQ(rights(root / step_folder(1) / name), 0666 & ~mask) << name;
   }
+  umask(before);
 }
 
 TEST(Publish, LinksTheNewest) {
@@ -104,8 +114,9 @@ TEST(Publish, LeavesAFolderNamedLatestAlone) {
   fs::remove(root / "latest");
   fs::create_directory(root / "latest");
   root.write("latest/mine", "precious");
-  const std::string expected = "'" + (root / "latest").string() +
-                               "' is a folder, expected the link to the newest checkpoint: move the folder away";
+  const std::string expected =
+      "'" + (root / "latest").string() +
+      "' is a folder, expected the link to the newest checkpoint: move the folder away";
   EXPECT_EQ(update_latest_and_prune(real_files(), root.path(), 1, {.keep = 0}), expected);
   EXPECT_EQ(root.read("latest/mine"), "precious");
   EXPECT_TRUE(complete_steps(root.path()).empty());
@@ -113,12 +124,14 @@ TEST(Publish, LeavesAFolderNamedLatestAlone) {
   EXPECT_TRUE(leftovers(root.path()).empty());
 }
 
-// After a power cut at any operation there is a valid checkpoint, the old one or the new one, and the next save works.
+// After a power cut at any operation there is a valid checkpoint, the old one or the new one, and
+// the next save works.
 void cut_power_everywhere(FragileFiles::Loss loss, unsigned seed) {
   bool finished = false;
   int lives = 0;
   for (; !finished; ++lives) {
-    SCOPED_TRACE("cut before operation " + std::to_string(lives) + ", seed " + std::to_string(seed));
+    SCOPED_TRACE("cut before operation " + std::to_string(lives) + ", seed " +
+                 std::to_string(seed));
     ASSERT_LT(lives, 200);
     TemporaryFolder root;
     FragileFiles before(1000), files(lives), after(1000);
@@ -145,9 +158,12 @@ void cut_power_everywhere(FragileFiles::Loss loss, unsigned seed) {
 TEST(Publish, SurvivesAPowerCutThatLosesAllThatWasNotSynced) {
   cut_power_everywhere(FragileFiles::Loss::kEverything, 0);
 }
-TEST(Publish, SurvivesAPowerCutThatLosesNothing) { cut_power_everywhere(FragileFiles::Loss::kNothing, 0); }
+TEST(Publish, SurvivesAPowerCutThatLosesNothing) {
+  cut_power_everywhere(FragileFiles::Loss::kNothing, 0);
+}
 TEST(Publish, SurvivesAPowerCutThatLosesRandomWrites) {
-  for (unsigned seed = 1; seed <= 5; ++seed) cut_power_everywhere(FragileFiles::Loss::kAtRandom, seed * 1000);
+  for (unsigned seed = 1; seed <= 5; ++seed)
+    cut_power_everywhere(FragileFiles::Loss::kAtRandom, seed * 1000);
 }
 
 TEST(CheckpointFiles, ReplaceADamagedOneOfTheSameStep) {
@@ -210,9 +226,12 @@ TEST(FileLayer, NamesPathAndReason) {
   TemporaryFolder folder;
   folder.write("file", "");
   const std::vector<std::string_view> parts = {"x"};
-  EXPECT_TRUE(contains(error_of([&] { real_files().write_synced(folder / "file", parts); }), "File exists"));
-  EXPECT_TRUE(contains(error_of([&] { real_files().write_synced(folder / "none/file", parts); }), "none/file"));
-  EXPECT_TRUE(contains(error_of([&] { real_files().make_folder(folder / "file"); }), "File exists"));
+  EXPECT_TRUE(contains(error_of([&] { real_files().write_synced(folder / "file", parts); }),
+                       "File exists"));
+  EXPECT_TRUE(contains(error_of([&] { real_files().write_synced(folder / "none/file", parts); }),
+                       "none/file"));
+  EXPECT_TRUE(
+      contains(error_of([&] { real_files().make_folder(folder / "file"); }), "File exists"));
 }
 
 }  // namespace

@@ -9,10 +9,11 @@
 #include <cerrno>
 #include <memory>
 
+#include <torchbridge/errors.h>
+
 #include "tests/support/faulty_files.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/base/checksum.h"
-#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/checkpoint_format/checksum.h"
 
 namespace torchbridge::train {
 namespace {
@@ -21,7 +22,8 @@ constexpr std::uint64_t kMiB = 1 << 20;
 
 std::string distinct_bytes(std::size_t size) {
   std::string content(size, '\0');
-  for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 2654435761u >> 13);
+  for (std::size_t i = 0; i < content.size(); ++i)
+    content[i] = static_cast<char>(i * 2654435761u >> 13);
   return content;
 }
 
@@ -37,7 +39,9 @@ class Placed {
 
  private:
   struct Delete {
-    void operator()(char* memory) const { operator delete[](memory, std::align_val_t(kDirectAlignment)); }
+    void operator()(char* memory) const {
+      operator delete[](memory, std::align_val_t(kDirectAlignment));
+    }
   };
   std::unique_ptr<char, Delete> memory_;
   std::string_view bytes_;
@@ -55,7 +59,8 @@ std::size_t pages_in_memory(const std::filesystem::path& path) {
 }
 
 TEST(RangeOfWriter, CoversEachByteOnce) {
-  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, kMiB, kMiB + 1, 10 * kMiB + 7, 1000 * kMiB}) {
+  for (const std::uint64_t size :
+       {std::uint64_t{0}, std::uint64_t{1}, kMiB, kMiB + 1, 10 * kMiB + 7, 1000 * kMiB}) {
     for (const int count : {1, 2, 3, 7, 64}) {
       std::uint64_t end = 0, most = 0;
       for (int index = 0; index < count; ++index) {
@@ -82,7 +87,8 @@ TEST(FileShard, AllWritersTogetherWriteTheWholeFile) {
                           .file_size = content.size(),
                           .range = range,
                           .pieces = {bytes.substr(0, 1000), bytes.substr(1000)}};
-    for (ShardRecord& each : write_shards(real_files(), folder / "step", {shard}, {})) records.push_back(each);
+    for (ShardRecord& each : write_shards(real_files(), folder / "step", {shard}, {}))
+      records.push_back(each);
   }
   EXPECT_EQ(folder.read("step/file"), content);
   const std::vector<FileRecord> files = joined(records_from(to_text(records)));
@@ -107,10 +113,12 @@ TEST(FileShard, AFileOfOneWriterHasTheChecksumThatXxh128sumPrints) {
 // Contiguous pieces are written without a copy, other pieces are gathered into blocks.
 TEST(FileShard, WritesTheSameFileForAnyPlacementOfItsPieces) {
   const std::string content = distinct_bytes(13 * kMiB + 4097);
-  const std::vector<std::size_t> cuts = {0, 100, 4096, 5 * kMiB, 5 * kMiB, 9 * kMiB + 1, content.size()};
+  const std::vector<std::size_t> cuts = {0,        100,          4096,          5 * kMiB,
+                                         5 * kMiB, 9 * kMiB + 1, content.size()};
   for (const std::size_t behind : {0, 8, 4095}) {
     const Placed whole(content, behind);
-    for (const unsigned apart : {0u, 0b000001u, 0b001010u, 0b111111u}) {  // bit i: piece i is in separate memory
+    // Bit i: piece i is in separate memory.
+    for (const unsigned apart : {0u, 0b000001u, 0b001010u, 0b111111u}) {
       SCOPED_TRACE(std::to_string(behind) + " bytes behind, apart " + std::to_string(apart));
       TemporaryFolder folder;
       std::vector<std::unique_ptr<Placed>> own;
@@ -118,7 +126,9 @@ TEST(FileShard, WritesTheSameFileForAnyPlacementOfItsPieces) {
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
         const std::string_view piece = whole.bytes().substr(cuts[i], cuts[i + 1] - cuts[i]);
         shard.pieces.push_back(
-            (apart >> i & 1) == 0 ? piece : own.emplace_back(std::make_unique<Placed>(piece, behind))->bytes());
+            (apart >> i & 1) == 0
+                ? piece
+                : own.emplace_back(std::make_unique<Placed>(piece, behind))->bytes());
       }
       const auto files = joined(write_shards(real_files(), folder / "step", {shard}, {}));
       EXPECT_TRUE(folder.read("step/file") == content);
@@ -146,7 +156,10 @@ TEST(FileShard, LeavesNoPageInThePageCacheAfterDirectWrites) {
 
 TEST(FileShard, EveryFailedOperationThrows) {
   const std::string content = distinct_bytes(13 * kMiB);
-  const FileShard shard{.name = "file", .file_size = content.size(), .range = {0, content.size()}, .pieces = {content}};
+  const FileShard shard{.name = "file",
+                        .file_size = content.size(),
+                        .range = {0, content.size()},
+                        .pieces = {content}};
   constexpr int kOperations = 1 + 1 + 4 + 1;  // folder, open, four blocks, sync
   for (int good = 0; good <= kOperations; ++good) {
     TemporaryFolder folder;
@@ -163,7 +176,8 @@ TEST(FileShard, EveryFailedOperationThrows) {
 TEST(FileShard, DetectsMissingAndOverlappingShards) {
   const ShardRecord first{.file = {.name = "file", .size = 10, .parts = {{.size = 4}}}, .begin = 0};
   const ShardRecord late{.file = {.name = "file", .size = 10, .parts = {{.size = 5}}}, .begin = 5};
-  const ShardRecord longer{.file = {.name = "file", .size = 11, .parts = {{.size = 7}}}, .begin = 4};
+  const ShardRecord longer{.file = {.name = "file", .size = 11, .parts = {{.size = 7}}},
+                           .begin = 4};
   EXPECT_TRUE(contains(error_of([&] { joined({first}); }), "file was not written completely"));
   EXPECT_TRUE(contains(error_of([&] { joined({first, late}); }), "do not fit together"));
   EXPECT_TRUE(contains(error_of([&] { joined({first, longer}); }), "do not fit together"));

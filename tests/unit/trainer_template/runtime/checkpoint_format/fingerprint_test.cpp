@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer_template/runtime/base/checksum.h"
+#include "trainer_template/runtime/checkpoint_format/checksum.h"
 
 namespace torchbridge::train {
 namespace {

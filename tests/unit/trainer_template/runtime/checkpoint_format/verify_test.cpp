@@ -9,10 +9,12 @@
 #include <functional>
 #include <random>
 
+#include <torchbridge/errors.h>
+
+#include "tests/support/growth.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/base/checksum.h"
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/checksum.h"
 #include "trainer_template/runtime/formats/safetensors_file.h"
 #include "trainer_template/runtime/formats/safetensors_header.h"
 
@@ -28,7 +30,8 @@ std::string random_bytes(std::size_t size, std::uint64_t seed) {
   return bytes;
 }
 
-// A file of two tensors of so many bytes, and what its manifest says: a checksum for the header and each tensor.
+// A file of two tensors of so many bytes, and what its manifest says: a checksum for the header and
+// each tensor.
 struct File {
   std::string name, header, first, second;
   std::string content() const { return header + first + second; }
@@ -51,13 +54,14 @@ class Damage : public testing::Test {
   void write(std::int64_t bytes) {
     fs::remove_all(path());
     fs::create_directory(path());
-    manifest_ = {.state = {.step = 5, .buckets = {{1, 0}}, .grad_scaler = GradScalerState{.scale = 65536}},
+    manifest_ = {.state = {.step = 5, .buckets = {{1, 0}}, .parts = {{"grad_scaler.scale", 65536}}},
                  .world_size = 2,
                  .options = {{"lr", "0.1"}}};
     std::uint64_t seed = 0;
     for (const std::string name : {"model.safetensors", "optimizer-00000-of-00001.safetensors",
                                    "rank-00000.safetensors", "rank-00001.safetensors"}) {
-      const File file = file_of(name, name.starts_with("rank") ? std::min<std::int64_t>(bytes, 64) : bytes, seed += 2);
+      const File file = file_of(
+          name, name.starts_with("rank") ? std::min<std::int64_t>(bytes, 64) : bytes, seed += 2);
       in_checkpoint(name, file.content());
       manifest_.files.push_back(file.record());
     }
@@ -74,7 +78,8 @@ class Damage : public testing::Test {
     return found ? "" : found.error().message;
   }
   // Flips a bit, calls `look` and flips it back.
-  void with_flipped_bit(const fs::path& file, std::uint64_t bit, const std::function<void()>& look) {
+  void with_flipped_bit(const fs::path& file, std::uint64_t bit,
+                        const std::function<void()>& look) {
     const int descriptor = open(file.c_str(), O_RDWR | O_CLOEXEC);
     char byte = 0;
     ASSERT_EQ(pread(descriptor, &byte, 1, static_cast<off_t>(bit / 8)), 1);
@@ -100,7 +105,8 @@ TEST_F(Damage, NamesTheDamagedFile) {
     edit(content);
     in_checkpoint(name, content);
   };
-  const auto replace = [&](const std::string& name, const std::function<void(const fs::path&)>& make) {
+  const auto replace = [&](const std::string& name,
+                           const std::function<void(const fs::path&)>& make) {
     fs::remove_all(path() / name);
     make(path() / name);
   };
@@ -110,11 +116,13 @@ TEST_F(Damage, NamesTheDamagedFile) {
     std::function<void()> damage;
     std::string expected;
   } kCases[] = {
-      {"cut off", [&] { fs::resize_file(path() / model, 100); }, "model.safetensors has 100 bytes, "},
+      {"cut off", [&] { fs::resize_file(path() / model, 100); },
+       "model.safetensors has 100 bytes, "},
       {"longer", [&] { change(model, [](auto& text) { text += 'x'; }); }, ", expected "},
       {"empty", [&] { in_checkpoint(optimizer, ""); }, optimizer + " has 0 bytes"},
       {"missing", [&] { fs::remove(path() / optimizer); }, optimizer + " is missing"},
-      {"a byte of the first tensor", [&] { change(model, [](auto& text) { text[text.size() - 65] ^= 1; }); },
+      {"a byte of the first tensor",
+       [&] { change(model, [](auto& text) { text[text.size() - 65] ^= 1; }); },
        "model.safetensors is damaged: its checksum differs (tensor 'a.weight')"},
       {"a byte of the second tensor", [&] { change(model, [](auto& text) { text.back() ^= 1; }); },
        "model.safetensors is damaged: its checksum differs (tensor 'b.weight')"},
@@ -139,11 +147,13 @@ TEST_F(Damage, NamesTheDamagedFile) {
        "model.safetensors is not a regular file"},
       {"a folder", [&] { replace(model, [](const fs::path& at) { fs::create_directory(at); }); },
        "model.safetensors is not a regular file"},
-      {"a manifest that was edited", [&] { change(kManifestFile, [](auto& text) { text[text.find("65536")] = '7'; }); },
+      {"a manifest that was edited",
+       [&] { change(kManifestFile, [](auto& text) { text[text.find("65536")] = '7'; }); },
        "manifest.json is damaged: its checksum differs"},
-      {"a manifest that is cut off", [&] { fs::resize_file(path() / kManifestFile, 50); }, "manifest.json is invalid"},
-      {"a manifest with more behind it", [&] { change(kManifestFile, [](auto& text) { text += ' '; }); },
-       "manifest.json is damaged"},
+      {"a manifest that is cut off", [&] { fs::resize_file(path() / kManifestFile, 50); },
+       "manifest.json is invalid"},
+      {"a manifest with more behind it",
+       [&] { change(kManifestFile, [](auto& text) { text += ' '; }); }, "manifest.json is damaged"},
       {"a manifest that is a link",
        [&] {
          fs::rename(path() / kManifestFile, folder_ / "manifest");
@@ -179,7 +189,23 @@ TEST_F(Damage, NamesTheDamagedFile) {
   }
 }
 
-// Files whose checksums are right but whose headers are inconsistent, as an attacker could write them.
+TEST_F(Damage, OfEveryTensorIsNamedInLinearTime) {
+  const auto verify = [&](int tensors) {
+    std::vector<TensorEntry> entries;
+    for (int i = 0; i < tensors; ++i)
+      entries.push_back({.name = std::to_string(i), .dtype = "U8", .shape = {1}});
+    const std::string header = make_header(entries, {});
+    FileRecord record{.name = kModelFile, .size = header.size() + tensors};
+    record.parts = {{.size = header.size(), .xxh3 = checksum_of(header)}};
+    record.parts.resize(1 + tensors, {.size = 1, .xxh3 = checksum_of("y")});
+    folder_.write(kModelFile, header + std::string(tensors, 'x'));
+    EXPECT_EQ(std::ssize(all_faults(folder_.path(), {.files = {record}})), tensors);
+  };
+  EXPECT_LT(growth(1'000, verify), kLinearGrowth);
+}
+
+// Files whose checksums are right but whose headers are inconsistent, as an attacker could write
+// them.
 TEST_F(Damage, InconsistentHeadersAreRejectedWithoutReadingPastTheEnd) {
   const auto file = [](const std::string& json, std::size_t bytes) {
     std::string length(8, '\0');
@@ -194,19 +220,21 @@ TEST_F(Damage, InconsistentHeadersAreRejectedWithoutReadingPastTheEnd) {
       {huge, "declares a header of 9223372036854775810 bytes"},
       {file("{}", 0).substr(0, 9), "declares a header"},
       {file(R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", 4), "the file has 4"},
-      {file(R"({"a":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}})", 4), "does not match its data_offsets"},
+      {file(R"({"a":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}})", 4),
+       "does not match its data_offsets"},
       {file(
            R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
            8),
        "holds 'a' twice"},
-      {file(R"({"a":{"dtype":"F99","shape":[4],"data_offsets":[0,4]}})", 4), "unknown type 'F99'"},
+      {file(R"({"a":{"dtype":"F99","shape":[3],"data_offsets":[0,4]}})", 4), "unknown type 'F99'"},
   };
   for (const auto& c : kCases) {
     folder_.write("file", c.content);
     EXPECT_TRUE(contains(error_of([&] { SafetensorsFile(folder_ / "file"); }), c.expected));
   }
   fs::create_symlink(folder_ / "file", folder_ / "link");
-  EXPECT_TRUE(contains(error_of([&] { SafetensorsFile(folder_ / "link", Links::kRejected); }), "is a link"));
+  EXPECT_TRUE(contains(error_of([&] { SafetensorsFile(folder_ / "link", Links::kRejected); }),
+                       "is a link"));
 }
 
 TEST_F(Damage, EveryFaultIsListed) {
@@ -226,7 +254,8 @@ TEST_F(Damage, RanksTogetherVerifyEverything) {
     for (const int shards : {1, 2, 3, 7, 100}) {
       with_flipped_bit(file, fs::file_size(file) * 8 - 1, [&] {
         int found = 0;
-        for (int shard = 0; shard < shards; ++shard) found += !verify_files(path(), manifest_, shard, shards);
+        for (int shard = 0; shard < shards; ++shard)
+          found += !verify_files(path(), manifest_, shard, shards);
         EXPECT_EQ(found, 1) << file << " divided among " << shards;
       });
     }
@@ -236,24 +265,23 @@ TEST_F(Damage, RanksTogetherVerifyEverything) {
 TEST_F(Damage, ImagesHoldTheVerifiedBytes) {
   write(3'000'000);
   const std::string model = "model.safetensors";
-  for (const auto mode : {ReadFile::ReadMode::kCached, ReadFile::ReadMode::kDirect}) {
-    KeptImages kept{.images = images_for(manifest_, {model, "no such file"}), .read_mode = mode};
-    ASSERT_EQ(kept.images.size(), 1u);
-    EXPECT_TRUE(verify_files(path(), manifest_, 0, 1, kept));
-    EXPECT_TRUE(kept.images[model]->bytes() == folder_.read("step-00000005/" + model));
-  }
+  FileImages images = images_for(manifest_, {model, "no such file"});
+  ASSERT_EQ(images.size(), 1u);
+  EXPECT_TRUE(verify_files(path(), manifest_, 0, 1, images));
+  EXPECT_TRUE(images[model]->bytes() == folder_.read("step-00000005/" + model));
 }
 
-// The other files are verified by one rank each. A rank without memory for an image verifies the same.
+// The other files are verified by one rank each. A rank without memory for an image verifies the
+// same.
 TEST_F(Damage, EachRankVerifiesTheFilesThatItKeeps) {
   write(5000);
   for (const fs::path& file : files()) {
     if (file.filename() == kManifestFile) continue;
-    for (const std::uint64_t bit : {std::uint64_t{0}, fs::file_size(file) * 4, fs::file_size(file) * 8 - 1}) {
+    for (const std::uint64_t bit :
+         {std::uint64_t{0}, fs::file_size(file) * 4, fs::file_size(file) * 8 - 1}) {
       with_flipped_bit(file, bit, [&] {
-        const KeptImages kept{.images = images_for(manifest_, {"model.safetensors"}),
-                              .read_mode = ReadFile::ReadMode::kDirect};
-        const KeptImages without_memory{.images = {{"model.safetensors", nullptr}}};
+        const FileImages kept = images_for(manifest_, {"model.safetensors"}),
+                         without_memory = {{"model.safetensors", nullptr}};
         int found = 0;
         for (int shard = 0; shard < 3; ++shard)
           found += !verify_files(path(), manifest_, shard, 3, shard == 1 ? without_memory : kept);
@@ -296,7 +324,8 @@ TEST_F(Damage, RandomFlippedBitsOfALargeCheckpointAreDetected) {
   std::uint64_t detected = 0;
   for (std::uint64_t i = 0; i < flips; ++i) {
     const fs::path& file = all[by_size(random)];
-    with_flipped_bit(file, random() % (fs::file_size(file) * 8), [&] { detected += !verified_manifest(path()); });
+    with_flipped_bit(file, random() % (fs::file_size(file) * 8),
+                     [&] { detected += !verified_manifest(path()); });
   }
   EXPECT_EQ(detected, flips);
   EXPECT_EQ(fault(), "");

@@ -2,16 +2,14 @@
 #include <fstream>
 #include <sstream>
 
+#include <torchbridge/data.h>
+#include <torchbridge/skipped_samples.h>
+
 #include "tests/support/image_files.h"
 #include "tests/support/own_dataset.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/token_files.h"
 #include "trainer_template/runtime/checkpoint_format/fingerprint.h"
-#include "trainer_template/runtime/data/csv_dataset.h"
-#include "trainer_template/runtime/data/image_folder.h"
-#include "trainer_template/runtime/data/loader.h"
-#include "trainer_template/runtime/data/text_windows.h"
-#include "trainer_template/runtime/data/token_windows.h"
 
 namespace torchbridge::train {
 namespace {
@@ -66,9 +64,11 @@ TEST(TokenWindows, ReachesTheEndOfALargeFile) {
     file.write("\7\0\x9\0", 4);
   }
   const TokenWindows windows({folder / "large.bin"}, {.length = 2, .stride = 1});
-  Loader loader(windows, {.size = windows.size(), .order = Order::kPermuted}, {.batch_size = 8, .max_batches = 3});
+  Loader loader(windows, {.size = windows.size(), .order = Order::kPermuted},
+                {.batch_size = 8, .max_batches = 3});
   while (const auto batch = loader.next()) EXPECT_EQ(batch->samples(), 8);
-  EXPECT_EQ(values<std::int64_t>(windows.collate(Integers{windows.size() - 1}).targets), (Integers{7, 9}));
+  EXPECT_EQ(values<std::int64_t>(windows.collate(Integers{windows.size() - 1}).targets),
+            (Integers{7, 9}));
 }
 
 TEST(TextWindows, BytesAreTokensAndTargetsTheNextOnes) {
@@ -79,7 +79,8 @@ TEST(TextWindows, BytesAreTokensAndTargetsTheNextOnes) {
   const Batch batch = windows.collate(Integers{1, 0});
   EXPECT_EQ(values<std::int64_t>(batch.inputs), (Integers{'d', 'e', 'f', 'a', 'b', 'c'}));
   EXPECT_EQ(values<std::int64_t>(batch.targets), (Integers{'e', 'f', 'g', 'b', 'c', 'd'}));
-  EXPECT_EQ(values<std::int64_t>(TextWindows(folder / "t.txt", 1).collate(Integers{6}).targets), (Integers{255}));
+  EXPECT_EQ(values<std::int64_t>(TextWindows(folder / "t.txt", 1).collate(Integers{6}).targets),
+            (Integers{255}));
 }
 
 TEST(TextWindows, PartsOfAFileDoNotOverlap) {
@@ -94,7 +95,8 @@ TEST(TextWindows, NamesTheError) {
   TemporaryFolder folder;
   folder.write("short.txt", "ab");
   folder.write("empty.txt", "");
-  EXPECT_TRUE(contains(error_of([&] { TextWindows(folder / "short.txt", 2); }), "short.txt: has 2 bytes"));
+  EXPECT_TRUE(
+      contains(error_of([&] { TextWindows(folder / "short.txt", 2); }), "short.txt: has 2 bytes"));
   EXPECT_TRUE(contains(error_of([&] { TextWindows(folder / "empty.txt", 2); }), "empty.txt"));
   EXPECT_TRUE(contains(error_of([&] { TextWindows(folder / "none.txt", 2); }), "none.txt"));
 }
@@ -102,13 +104,15 @@ TEST(TextWindows, NamesTheError) {
 TEST(Table, OneColumnIsTheTarget) {
   TemporaryFolder folder;
   folder.write("t.csv", "a,y,b\n1,0,2\n3,1,4\n5,2,6\n");
-  const Table numbers(folder / "t.csv", {}), classes(folder / "t.csv", {.target = "y", .kind = TargetKind::kClass});
-  EXPECT_EQ(values<float>(numbers.collate(Integers{1}).targets), (std::vector<float>{4})) << "the last column";
+  const Table numbers(folder / "t.csv", {}),
+      classes(folder / "t.csv", {.target = "y", .kind = TargetKind::kClass});
+  EXPECT_EQ(values<double>(numbers.collate(Integers{1}).targets), (std::vector<double>{4}))
+      << "the last column";
   EXPECT_EQ(classes.features(), 2);
   EXPECT_EQ(classes.classes(), 3);
   const Batch batch = classes.collate(Integers{2, 0});
   EXPECT_EQ(batch.inputs.sizes(), (at::IntArrayRef{2, 2}));
-  EXPECT_EQ(values<float>(batch.inputs), (std::vector<float>{5, 6, 1, 2}));
+  EXPECT_EQ(values<double>(batch.inputs), (std::vector<double>{5, 6, 1, 2}));
   EXPECT_EQ(values<std::int64_t>(batch.targets), (Integers{2, 0}));
 }
 
@@ -118,8 +122,8 @@ TEST(Table, NamesTheError) {
   folder.write("one.csv", "a\n1\n");
   EXPECT_TRUE(contains(error_of([&] { Table(folder / "t.csv", {.kind = TargetKind::kClass}); }),
                        "t.csv: line 3, column 2: 0.5"));
-  EXPECT_TRUE(
-      contains(error_of([&] { Table(folder / "t.csv", {.target = "z"}); }), "has no column 'z'; expected one of a, y"));
+  EXPECT_TRUE(contains(error_of([&] { Table(folder / "t.csv", {.target = "z"}); }),
+                       "has no column 'z'; expected one of a, y"));
   EXPECT_TRUE(contains(error_of([&] { Table(folder / "one.csv", {}); }), "has one column"));
 }
 
@@ -143,14 +147,17 @@ TEST(Datasets, FingerprintsDifferForDataOfOneSize) {
   const auto text = [&](const char* name, TextPart part = {}) {
     return fingerprint(TextWindows(folder / name, 2, part));
   };
-  const auto tokens = [&](const char* name) { return fingerprint(TokenWindows({folder / name}, {.length = 2})); };
+  const auto tokens = [&](const char* name) {
+    return fingerprint(TokenWindows({folder / name}, {.length = 2}));
+  };
   const auto table = [&](const char* name, const char* target = "") {
     return fingerprint(Table(folder / name, {.target = target}));
   };
   EXPECT_NE(text("t.txt"), "");
   EXPECT_EQ(text("t.txt"), text("copy.txt"));
   EXPECT_NE(text("t.txt"), text("other.txt"));
-  EXPECT_EQ(text("t.txt", {0, 0.5}), text("other.txt", {0, 0.5})) << "they differ outside of this part";
+  EXPECT_EQ(text("t.txt", {0, 0.5}), text("other.txt", {0, 0.5}))
+      << "they differ outside of this part";
   EXPECT_EQ(tokens("t.bin"), tokens("copy.bin"));
   EXPECT_NE(tokens("t.bin"), tokens("other.bin"));
   EXPECT_EQ(table("t.csv"), table("copy.csv"));
@@ -180,7 +187,8 @@ TEST_F(Pictures, FoldersAreClasses) {
   EXPECT_EQ(values<std::int64_t>(batch.targets), (Integers{0, 1, 0}));
   const auto pixels = values<float>(batch.inputs);
   const std::vector<float> first(pixels.begin(), pixels.begin() + 6);
-  EXPECT_EQ(first, (std::vector<float>{1, 0, 0, 1, 51 / 255.f, 102 / 255.f})) << "channel by channel";
+  EXPECT_EQ(first, (std::vector<float>{1, 0, 0, 1, 51 / 255.f, 102 / 255.f}))
+      << "channel by channel";
   for (int i = 6; i < 12; ++i) EXPECT_NEAR(pixels[i], 51 / 255.f, 1e-6) << "resized from 8x4";
   for (int i = 12; i < 18; ++i) EXPECT_EQ(pixels[i], 1);
 }
@@ -204,13 +212,25 @@ TEST_F(Pictures, DamageIsNamedWithSampleAndFile) {
   const ImageFolder images(folder.path(), {.height = 1, .width = 2});
   Loader loader(images, {.size = images.size(), .order = Order::kSequential}, {.workers = 2});
   const std::string message = error_of([&] { loader.next(); });
-  EXPECT_TRUE(contains(message, "sample 3: " + (folder / "dog/d.png").string() + ": is a damaged PNG file"));
+  EXPECT_TRUE(contains(message,
+                       "sample 3: " + (folder / "dog/d.png").string() + ": is a damaged PNG file"));
+}
+
+TEST_F(Pictures, WhatIsNoImageCanBeSkipped) {
+  folder.write("dog/e.jpg", "GIF89a");
+  const ImageFolder images(folder.path(), {.height = 1, .width = 2, .check_headers = false});
+  const auto skipped = std::make_shared<SkippedSamples>("training set", 0);
+  Loader loader(images, {.size = 4, .order = Order::kSequential},
+                {.batch_size = 4, .skipped = skipped});
+  EXPECT_EQ(loader.next()->indices, (std::vector<std::int64_t>{0, 1, 2, 0}));
+  EXPECT_EQ(skipped->count(), 1);
 }
 
 TEST_F(Pictures, FilesAreCheckedInTheConstructor) {
   const auto message = [&] { return error_of([&] { ImageFolder(folder.path(), {}); }); };
   folder.write("dog/e.jpg", "GIF89a");
-  EXPECT_TRUE(contains(message(), "dog/e.jpg: byte 0: expected the signature of a PNG or JPEG file"));
+  EXPECT_TRUE(
+      contains(message(), "dog/e.jpg: byte 0: expected the signature of a PNG or JPEG file"));
   folder.write("dog/e.jpg", "");
   EXPECT_TRUE(contains(message(), "dog/e.jpg: is empty"));
   std::filesystem::rename(folder / "dog/e.jpg", folder / "dog/e.webp");
@@ -222,10 +242,12 @@ TEST_F(Pictures, FilesAreCheckedInTheConstructor) {
   std::filesystem::remove_all(folder / "elk");
   folder.write("readme", "");
   EXPECT_TRUE(contains(message(), "readme: is a file; expected only folders"));
-  EXPECT_TRUE(contains(error_of([&] { ImageFolder(folder / "none", {}); }), "none: is not a folder"));
+  EXPECT_TRUE(
+      contains(error_of([&] { ImageFolder(folder / "none", {}); }), "none: is not a folder"));
 }
 
-std::string text_between(const std::string& path, const std::string& begin, const std::string& end) {
+std::string text_between(const std::string& path, const std::string& begin,
+                         const std::string& end) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   const std::string all = text.str();
@@ -240,8 +262,10 @@ TEST(OwnDataset, TrainsFromTenLines) {
 }
 
 TEST(OwnDataset, IsTheOneThatTheDocumentationShows) {
-  const std::string code = text_between(SOURCE_DIR "/tests/support/own_dataset.h", "// begin\n", "// end");
-  const std::string page = text_between(SOURCE_DIR "/docs/use/data.md", "## A data set of your own", "\n## ");
+  const std::string code =
+      text_between(SOURCE_DIR "/tests/support/own_dataset.h", "// begin\n", "// end");
+  const std::string page =
+      text_between(SOURCE_DIR "/docs/use/data.md", "## A data set of your own", "\n## ");
   EXPECT_TRUE(contains(page, code));
 }
 

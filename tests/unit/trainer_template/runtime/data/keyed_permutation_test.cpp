@@ -14,11 +14,12 @@ namespace {
 
 using Counts = std::vector<std::int64_t>;
 
-// How far the counts are from equal ones, in standard deviations of chi-square, which is nearly normal for so many
-// cells.
+// How far the counts are from equal ones, in standard deviations of chi-square, which is nearly
+// normal for so many cells.
 double deviation(const Counts& counts) {
   const double expected =
-      static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})) / std::ssize(counts);
+      static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})) /
+      std::ssize(counts);
   double chi_square = 0;
   for (const auto count : counts) chi_square += (count - expected) * (count - expected) / expected;
   const double freedom = static_cast<double>(std::ssize(counts)) - 1;
@@ -45,7 +46,8 @@ TEST(KeyedPermutation, GivesEachIndexOnce) {
 }
 
 TEST(KeyedPermutation, TakesDataSetsOfAnySize) {
-  for (const std::int64_t size : {std::int64_t{1'000'000'000}, std::int64_t{1} << 40, std::int64_t{1} << 62}) {
+  for (const std::int64_t size :
+       {std::int64_t{1'000'000'000}, std::int64_t{1} << 40, std::int64_t{1} << 62}) {
     const KeyedPermutation order(size, 1, 0);
     for (const std::int64_t position : {std::int64_t{0}, size / 2, size - 1}) {
       EXPECT_TRUE(order[position] >= 0 && order[position] < size) << size;
@@ -64,7 +66,8 @@ TEST(KeyedPermutation, StaysTheSame) {
 TEST(KeyedPermutation, EachSeedAndEpochHasItsOwn) {
   std::map<std::int64_t, int> seen;
   for (std::uint64_t seed = 0; seed < 32; ++seed) {
-    for (std::int64_t epoch = 0; epoch < 32; ++epoch) ++seen[KeyedPermutation(1'000'000'000'000'000, seed, epoch)[0]];
+    for (std::int64_t epoch = 0; epoch < 32; ++epoch)
+      ++seen[KeyedPermutation(1'000'000'000'000'000, seed, epoch)[0]];
   }
   EXPECT_EQ(seen.size(), 32u * 32u);
 }
@@ -79,7 +82,8 @@ TEST(KeyedPermutation, EveryOrderOfAFewSamplesIsAsLikely) {
     while (std::next_permutation(samples.begin(), samples.end()));
     for (std::int64_t key = 0; key < 6000; ++key) {
       const KeyedPermutation order(size, 5, key);
-      for (std::int64_t position = 0; position < size; ++position) samples[position] = order[position];
+      for (std::int64_t position = 0; position < size; ++position)
+        samples[position] = order[position];
       ++found.at(samples);
     }
     Counts counts;
@@ -94,7 +98,8 @@ using IndexOf = std::function<std::int64_t(std::int64_t position, std::int64_t k
 double positions_deviate(const IndexOf& order, std::int64_t size, std::int64_t keys) {
   Counts counts(size * size);
   for (std::int64_t key = 0; key < keys; ++key) {
-    for (std::int64_t position = 0; position < size; ++position) ++counts[position * size + order(position, key)];
+    for (std::int64_t position = 0; position < size; ++position)
+      ++counts[position * size + order(position, key)];
   }
   return deviation(counts);
 }
@@ -116,7 +121,8 @@ double neighbours_deviate(const IndexOf& order, std::int64_t size, std::int64_t 
   constexpr std::int64_t kParts = 64;
   Counts counts(kParts * kParts);
   for (std::int64_t position = 0; position < positions; ++position) {
-    const std::int64_t part = order(position, 0) * kParts / size, next = order(position + 1, 0) * kParts / size;
+    const std::int64_t part = order(position, 0) * kParts / size,
+                       next = order(position + 1, 0) * kParts / size;
     ++counts[part * kParts + next];
   }
   return deviation(counts);
@@ -139,7 +145,9 @@ TEST(KeyedPermutation, IndicesArePlacedUniformly) {
   for (const std::int64_t size : {7, 32, 61}) {
     std::vector<KeyedPermutation> orders;
     for (std::int64_t key = 0; key < 3000; ++key) orders.emplace_back(size, 11, key);
-    const IndexOf order = [&](std::int64_t position, std::int64_t key) { return orders[key][position]; };
+    const IndexOf order = [&](std::int64_t position, std::int64_t key) {
+      return orders[key][position];
+    };
     EXPECT_LT(positions_deviate(order, size, std::ssize(orders)), kUniform) << size;
     EXPECT_LT(pairs_deviate(order, size, std::ssize(orders)), kUniform) << size;
   }
@@ -148,7 +156,9 @@ TEST(KeyedPermutation, IndicesArePlacedUniformly) {
 TEST(KeyedPermutation, NeighboursOfALargeOrderAreIndependent) {
   for (const std::uint64_t seed : {0, 1, 2}) {
     const KeyedPermutation permutation(kLarge, seed, 0);
-    const IndexOf order = [&](std::int64_t position, std::int64_t) { return permutation[position]; };
+    const IndexOf order = [&](std::int64_t position, std::int64_t) {
+      return permutation[position];
+    };
     EXPECT_LT(neighbours_deviate(order, kLarge, 100'000), kUniform) << seed;
     EXPECT_LT(distances_deviate(order, kLarge, 100'000), kUniform) << seed;
   }
@@ -160,7 +170,8 @@ TEST(KeyedPermutation, AsManySamplesStayInPlaceAsByChance) {
   std::int64_t fixed = 0;
   for (std::int64_t key = 0; key < kKeys; ++key) {
     const KeyedPermutation order(kSize, 3, key);
-    for (std::int64_t position = 0; position < kSize; ++position) fixed += order[position] == position;
+    for (std::int64_t position = 0; position < kSize; ++position)
+      fixed += order[position] == position;
   }
   EXPECT_LT(std::abs(fixed - kKeys), kUniform * std::sqrt(kKeys));
 }
@@ -168,9 +179,12 @@ TEST(KeyedPermutation, AsManySamplesStayInPlaceAsByChance) {
 // That the measures above can fail: orders that only look mixed.
 TEST(KeyedPermutation, TheMeasuresFindWeakOrders) {
   const auto linear = [](std::int64_t size) {
-    return [size](std::int64_t position, std::int64_t key) { return (position * 382'549 + key * 7'919) % size; };
+    return [size](std::int64_t position, std::int64_t key) {
+      return (position * 382'549 + key * 7'919) % size;
+    };
   };
-  EXPECT_LT(positions_deviate(linear(61), 61, 61 * 50), kUniform) << "each position gets each index, one by one";
+  EXPECT_LT(positions_deviate(linear(61), 61, 61 * 50), kUniform)
+      << "each position gets each index, one by one";
   EXPECT_GT(pairs_deviate(linear(61), 61, 61 * 50), 100);
   EXPECT_GT(neighbours_deviate(linear(kLarge), kLarge, 100'000), 100);
   EXPECT_GT(distances_deviate(linear(kLarge), kLarge, 100'000), 100);

@@ -1,13 +1,12 @@
-#include "trainer_template/runtime/ddp/sync_batch_norm.h"
-
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/sync_batch_norm.h>
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/ddp/model_tensors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -36,7 +35,8 @@ TEST(SyncBatchNorm, ReplacesEachBatchNormInASequential) {
   ASSERT_EQ(after.parameters.size(), before.parameters.size());
   for (std::size_t i = 0; i < after.parameters.size(); ++i) {
     EXPECT_EQ(after.parameters[i].first, before.parameters[i].first);
-    EXPECT_TRUE(after.parameters[i].second.is_same(before.parameters[i].second)) << after.parameters[i].first;
+    EXPECT_TRUE(after.parameters[i].second.is_same(before.parameters[i].second))
+        << after.parameters[i].first;
   }
   ASSERT_EQ(after.buffers.size(), before.buffers.size());
   EXPECT_TRUE(after.has_sync_batch_norm);
@@ -52,12 +52,15 @@ struct Member : torch::nn::Module {
 
 TEST(SyncBatchNorm, NamesABatchNormThatItCannotReplace) {
   Member model;
-  EXPECT_TRUE(
-      contains(error_of([&] { convert_sync_batch_norm(model, alone()); }), "'norm' is in no torch::nn::Sequential"));
+  EXPECT_TRUE(contains(error_of([&] { convert_sync_batch_norm(model, alone()); }),
+                       "'norm' is in no torch::nn::Sequential"));
 }
 
 TEST(SyncBatchNorm, RejectsAnInputOfOtherChannels) {
-  EXPECT_TRUE(contains(error_of([&] { SyncBatchNorm(3)->forward(at::ones({2, 4})); }), "(N, 3, ...), not [2, 4]"));
+  EXPECT_TRUE(contains(error_of([&] {
+                         SyncBatchNorm(3)->forward(at::ones({2, 4}));
+                       }),
+                       "(N, 3, ...), not [2, 4]"));
 }
 
 }  // namespace

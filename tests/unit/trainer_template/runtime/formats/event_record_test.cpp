@@ -25,7 +25,9 @@ TEST(EventRecord, RecordHasLengthAndTwoChecksums) {
 // 09 wall time, 10 05 step, 2a summary { 0a value { 0a tag, 15 simple value } }.
 TEST(EventRecord, ScalarIsAnEvent) {
   const std::string event = scalar_event(1.0, 5, "loss", 0.5f);
-  EXPECT_EQ(event, std::string("\x09\0\0\0\0\0\0\xf0\x3f\x10\x05\x2a\x0d\x0a\x0b\x0a\x04loss\x15\0\0\0\x3f", 26));
+  EXPECT_EQ(event,
+            std::string(
+                "\x09\0\0\0\0\0\0\xf0\x3f\x10\x05\x2a\x0d\x0a\x0b\x0a\x04loss\x15\0\0\0\x3f", 26));
 }
 
 }  // namespace

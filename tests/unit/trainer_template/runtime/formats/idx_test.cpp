@@ -1,5 +1,4 @@
-#include "trainer_template/runtime/formats/idx.h"
-
+#include <torchbridge/formats.h>
 #include <zlib.h>
 
 #include "tests/support/temporary_folder.h"
@@ -10,11 +9,12 @@ namespace {
 using namespace std::string_literals;
 
 std::string word(std::uint32_t value) {
-  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
-          static_cast<char>(value)};
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16),
+          static_cast<char>(value >> 8), static_cast<char>(value)};
 }
 
-std::string images(std::uint32_t count, std::uint32_t rows, std::uint32_t columns, const std::string& pixels) {
+std::string images(std::uint32_t count, std::uint32_t rows, std::uint32_t columns,
+                   const std::string& pixels) {
   return word(0x803) + word(count) + word(rows) + word(columns) + pixels;
 }
 
@@ -43,10 +43,22 @@ TEST(Idx, ReadsBothSpellings) {
   }
 }
 
+// As Kaggle's copy of MNIST has them.
+TEST(Idx, ReadsTheFileBesideAFolderOfItsOtherName) {
+  TemporaryFolder folder;
+  for (const std::string name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"}) {
+    std::filesystem::create_directory(folder / name);
+    folder.write(name + "/" + name, "");
+  }
+  folder.write("train-images.idx3-ubyte", kImages);
+  folder.write("train-labels.idx1-ubyte", kLabels);
+  expect_good(folder);
+}
+
 TEST(Idx, ReadsGzip) {
   TemporaryFolder folder;
-  for (const auto& [name, content] :
-       {std::pair("train-images-idx3-ubyte.gz", kImages), std::pair("train-labels-idx1-ubyte.gz", kLabels)}) {
+  for (const auto& [name, content] : {std::pair("train-images-idx3-ubyte.gz", kImages),
+                                      std::pair("train-labels-idx1-ubyte.gz", kLabels)}) {
     gzFile file = gzopen((folder / name).c_str(), "wb");
     gzwrite(file, content.data(), static_cast<unsigned>(content.size()));
     gzclose(file);
@@ -62,6 +74,8 @@ TEST(Idx, RejectsMalformedFiles) {
       {kImages.substr(0, 15), kLabels, "ends within its header"},
       {kLabels + kImages, kLabels, "magic number 2049, expected 2051"},
       {"PK\3\4 and more bytes"s, kLabels, "is not an IDX file"},
+      {"<!DOCTYPE html><html>", kLabels,
+       "is no IDX file: it begins as an HTML page does; download it again"},
       {kImages.substr(0, kImages.size() - 1), kLabels, "ends after 5 of the 6 bytes"},
       {kImages + "x", kLabels, "is longer than the 6 bytes that its header declares"},
       {images(0, 8, 8, ""), labels(""), "has a dimension of size 0 in its header"},
@@ -82,10 +96,13 @@ TEST(Idx, RejectsMalformedFiles) {
 
 TEST(Idx, NamesTheFileThatIsMissing) {
   TemporaryFolder folder;
-  EXPECT_TRUE(contains(error_of([&] { read_idx_images(folder / "none", "train"); }), "none' does not exist"));
-  EXPECT_TRUE(contains(error_of([&] { read_idx_images(folder.path(), "train"); }), "has no train-images-idx3-ubyte"));
+  EXPECT_TRUE(contains(error_of([&] { read_idx_images(folder / "none", "train"); }),
+                       "none' does not exist"));
+  EXPECT_TRUE(contains(error_of([&] { read_idx_images(folder.path(), "train"); }),
+                       "has no train-images-idx3-ubyte"));
   folder.write("train-images-idx3-ubyte", kImages);
-  EXPECT_TRUE(contains(error_of([&] { read_idx_images(folder.path(), "train"); }), "has no train-labels-idx1-ubyte"));
+  EXPECT_TRUE(contains(error_of([&] { read_idx_images(folder.path(), "train"); }),
+                       "has no train-labels-idx1-ubyte"));
 }
 
 }  // namespace

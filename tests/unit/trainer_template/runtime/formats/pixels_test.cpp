@@ -13,7 +13,8 @@ TEST(Pixels, AreDividedBy255ToTheLastBit) {
   for (const std::size_t count : {0, 1, 7, 16, 33, 256}) {
     std::vector<float> values(count + 1, -1);
     unit_floats(std::span(bytes).first(count), values.data());
-    for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(values[i], static_cast<float>(bytes[i]) / 255.0f);
+    for (std::size_t i = 0; i < count; ++i)
+      EXPECT_EQ(values[i], static_cast<float>(bytes[i]) / 255.0f);
     EXPECT_EQ(values[count], -1) << "nothing is written behind the last one";
   }
 }

@@ -2,16 +2,19 @@
 
 #include <fcntl.h>
 
+#include <torchbridge/errors.h>
+
 #include "tests/support/temporary_folder.h"
 #include "tests/support/token_files.h"
-#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
 
 constexpr std::uint32_t kMagic = 20240520;
 
-std::vector<std::uint16_t> tokens_of(const TokenFile& file) { return {file.tokens().begin(), file.tokens().end()}; }
+std::vector<std::uint16_t> tokens_of(const TokenFile& file) {
+  return {file.tokens().begin(), file.tokens().end()};
+}
 
 TEST(TokenFile, ReadsNanoGptAndLlmC) {
   const std::vector<std::uint16_t> tokens = {1, 0, 50256, 65535, 300};
@@ -29,9 +32,11 @@ TEST(TokenFile, AcceptsAnExplicitFormat) {
   const std::string bytes = llm_c_header(kMagic, 1, 1) + token_bytes({7});
   TemporaryFolder folder;
   folder.write("tokens.bin", bytes);
-  EXPECT_EQ(TokenFile(folder / "tokens.bin", TokenFormat::kNanoGpt).tokens().size(), bytes.size() / 2);
+  EXPECT_EQ(TokenFile(folder / "tokens.bin", TokenFormat::kNanoGpt).tokens().size(),
+            bytes.size() / 2);
   folder.write("raw.bin", std::string(2000, 'x'));
-  EXPECT_TRUE(contains(error_of([&] { TokenFile(folder / "raw.bin", TokenFormat::kLlmC); }), "expected 20240520"));
+  EXPECT_TRUE(contains(error_of([&] { TokenFile(folder / "raw.bin", TokenFormat::kLlmC); }),
+                       "expected 20240520"));
 }
 
 TEST(TokenFile, NamesFileOffsetAndExpectation) {
@@ -40,7 +45,8 @@ TEST(TokenFile, NamesFileOffsetAndExpectation) {
   } kCases[] = {
       {"", "is empty"},
       {"abc", "ends at byte 3, within a token: expected two bytes each"},
-      {llm_c_header(kMagic, 1, 2).substr(0, 100), "ends at byte 100, within the header of 1024 bytes"},
+      {llm_c_header(kMagic, 1, 2).substr(0, 100),
+       "ends at byte 100, within the header of 1024 bytes"},
       {llm_c_header(kMagic, 2, 2) + "abcd", "byte 4: version 2, expected 1"},
       {llm_c_header(kMagic, 1, 0), "byte 8: number of tokens 0, expected at least 1"},
       {llm_c_header(kMagic, 1, 3) + "abcd",
@@ -55,6 +61,35 @@ TEST(TokenFile, NamesFileOffsetAndExpectation) {
     const std::string message = error_of([&] { TokenFile(folder / "tokens.bin"); });
     EXPECT_TRUE(contains(message, (folder / "tokens.bin").string() + ": "));
     EXPECT_TRUE(contains(message, c.expected));
+  }
+}
+
+TEST(TokenFile, NoticesTokensOfOtherWidths) {
+  std::string one, two, four, eight;
+  for (int i = 0; i < 3000; ++i) {
+    const int token = i * 7919 % 50257;
+    const std::string bytes = {static_cast<char>(token & 0xff), static_cast<char>(token >> 8)};
+    one += static_cast<char>('a' + token % 26);
+    two += bytes;
+    four += bytes + std::string(2, '\0');
+    eight += bytes + std::string(6, '\0');
+  }
+  const struct {
+    std::string bytes, expected;
+  } kCases[] = {
+      {two, ""},
+      {std::string(6000, '\0'), ""},
+      {one, "holds tokens of one byte, expected two bytes each: write them as numpy.uint16"},
+      {four, "holds tokens of four bytes"},
+      {eight, "holds tokens of eight bytes"},
+      {"\x93NUMPY\1\2" + two, "is a NumPy file (.npy), expected the tokens alone"},
+  };
+  for (const auto& c : kCases) {
+    TemporaryFolder folder;
+    folder.write("tokens.bin", c.bytes);
+    const std::string message = error_of([&] { TokenFile(folder / "tokens.bin"); });
+    EXPECT_TRUE(c.expected.empty() ? message.empty() : contains(message, c.expected)) << message;
+    TokenFile(folder / "tokens.bin", TokenFormat::kNanoGpt);
   }
 }
 

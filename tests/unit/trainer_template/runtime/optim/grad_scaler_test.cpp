@@ -1,21 +1,23 @@
 // Autocast and GradScaler: what float16 and bfloat16 need.
-#include "trainer_template/runtime/optim/grad_scaler.h"
-
 #include <limits>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
+#include <torchbridge/optimizer.h>
 
 #include "tests/support/alone.h"
+#include "tests/support/saved_of.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/optim/autocast.h"
 
 namespace torchbridge::train {
 namespace {
 
-at::ScalarType type_of_product() { return at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type(); }
+at::ScalarType type_of_product() {
+  return at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type();
+}
 
 TEST(Autocast, AppliesUntilItsEnd) {
   {
@@ -48,7 +50,7 @@ class Scaling : public testing::Test {
  protected:
   // Whether the step was taken.
   bool step_with(double gradient) {
-    parameter_.mutable_grad() = at::full({2}, gradient * scaler_.state()->scale);
+    parameter_.mutable_grad() = at::full({2}, gradient * scaler_.numbers().at("scale"));
     const at::Tensor found_inf = scaler_.unscale(*optimizer_).gt(0).to(at::kFloat);
     optimizer_->step(found_inf);
     scaler_.update(found_inf);
@@ -57,7 +59,8 @@ class Scaling : public testing::Test {
   double value() const { return parameter_.detach()[0].item<double>(); }
 
   at::Tensor parameter_ = at::ones({2}).set_requires_grad(true);
-  std::unique_ptr<Optimizer> optimizer_ = make_sgd({{"p", parameter_}}, {.lr = 0.25, .momentum = 0.5});
+  std::unique_ptr<Optimizer> optimizer_ =
+      make_sgd({{"p", parameter_}}, {.lr = 0.25, .momentum = 0.5});
   GradScaler scaler_{{.init_scale = 8, .growth_interval = 2}, at::kCPU};
 };
 
@@ -65,7 +68,7 @@ TEST_F(Scaling, SkipsAStepThatOverflows) {
   const double infinity = std::numeric_limits<double>::infinity();
   EXPECT_FALSE(step_with(infinity));  // also as the very first one
   EXPECT_EQ(value(), 1);
-  EXPECT_EQ(scaler_.state()->scale, 4);
+  EXPECT_EQ(scaler_.numbers().at("scale"), 4);
   EXPECT_TRUE(step_with(2));
   EXPECT_EQ(value(), 0.5);
   EXPECT_FALSE(step_with(std::numeric_limits<double>::quiet_NaN()));
@@ -74,15 +77,16 @@ TEST_F(Scaling, SkipsAStepThatOverflows) {
 
 TEST_F(Scaling, GrowsAfterGoodSteps) {
   EXPECT_TRUE(step_with(1) && step_with(1));
-  EXPECT_EQ(scaler_.state(), (GradScalerState{.scale = 16, .growth_tracker = 0}));
+  EXPECT_EQ(scaler_.numbers(), (PartNumbers{{"scale", 16}, {"growth_tracker", 0}}));
   EXPECT_TRUE(step_with(1));
-  EXPECT_EQ(scaler_.state(), (GradScalerState{.scale = 16, .growth_tracker = 1}));
+  EXPECT_EQ(scaler_.numbers(), (PartNumbers{{"scale", 16}, {"growth_tracker", 1}}));
 }
 
 TEST_F(Scaling, ResumesFromItsState) {
   step_with(1);
-  const GradScaler other({}, at::kCPU, scaler_.state());
-  EXPECT_EQ(other.state(), (GradScalerState{.scale = 8, .growth_tracker = 1}));
+  GradScaler other({}, at::kCPU);
+  other.load(saved_of(scaler_));
+  EXPECT_EQ(other.numbers(), (PartNumbers{{"scale", 8}, {"growth_tracker", 1}}));
 }
 
 TEST_F(Scaling, OnlyChecksGradientsWhenDisabled) {
@@ -93,7 +97,7 @@ TEST_F(Scaling, OnlyChecksGradientsWhenDisabled) {
   EXPECT_EQ(parameter_.grad()[0].item<double>(), 3);
   parameter_.mutable_grad()[1] = std::numeric_limits<double>::infinity();
   EXPECT_GT(off.unscale(*optimizer_).item<float>(), 0);
-  EXPECT_FALSE(off.state());
+  EXPECT_EQ(off.name(), "");
 }
 
 // As if there had been no step: also the first one of each optimizer, whose state is made in it.
@@ -103,12 +107,17 @@ TEST(FoundInf, DoesNotChangeParametersAndState) {
   OptimizerOptions dampened = options, nesterov = options;
   dampened.dampening = 0.5;
   nesterov.nesterov = true;
-  const std::pair<Make, OptimizerOptions> kinds[] = {
-      {make_sgd, options}, {make_sgd, dampened}, {make_sgd, nesterov}, {make_adam, options}, {make_adamw, options}};
+  const std::pair<Make, OptimizerOptions> kinds[] = {{make_sgd, options},
+                                                     {make_sgd, dampened},
+                                                     {make_sgd, nesterov},
+                                                     {make_adam, options},
+                                                     {make_adamw, options}};
   for (const auto& [make, chosen] : kinds) {
-    const at::Tensor straight = at::ones({3}).set_requires_grad(true), skipping = at::ones({3}).set_requires_grad(true);
+    const at::Tensor straight = at::ones({3}).set_requires_grad(true),
+                     skipping = at::ones({3}).set_requires_grad(true);
     const auto expected = make({{"p", straight}}, chosen), actual = make({{"p", skipping}}, chosen);
-    const auto step = [](Optimizer& optimizer, const at::Tensor& parameter, double gradient, double found_inf) {
+    const auto step = [](Optimizer& optimizer, const at::Tensor& parameter, double gradient,
+                         double found_inf) {
       parameter.mutable_grad() = at::full({3}, gradient);
       optimizer.step(at::full({}, found_inf, at::kFloat));
     };
@@ -127,8 +136,10 @@ TEST(FoundInf, DoesNotChangeParametersAndState) {
 }
 
 TEST(GradScaler, RejectsInvalidFactors) {
-  EXPECT_TRUE(contains(error_of([] { GradScaler({.growth_factor = 1}, at::kCPU); }), "growth_factor"));
-  EXPECT_TRUE(contains(error_of([] { GradScaler({.backoff_factor = 1}, at::kCPU); }), "backoff_factor"));
+  EXPECT_TRUE(
+      contains(error_of([] { GradScaler({.growth_factor = 1}, at::kCPU); }), "growth_factor"));
+  EXPECT_TRUE(
+      contains(error_of([] { GradScaler({.backoff_factor = 1}, at::kCPU); }), "backoff_factor"));
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
-#include "trainer_template/runtime/optim/lr_schedule.h"
-
 #include <gtest/gtest.h>
+#include <torchbridge/lr_schedule.h>
 
 #include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {
 
-LrSchedule parsed(const std::string& text, std::int64_t total_steps = 0, std::int64_t warmup_steps = 0) {
+LrSchedule parsed(const std::string& text, std::int64_t total_steps = 0,
+                  std::int64_t warmup_steps = 0) {
   LrSchedule schedule = *parse_lr_schedule(text);
   schedule.total_steps = total_steps;
   schedule.warmup_steps = warmup_steps;
@@ -35,7 +35,8 @@ TEST(LrSchedule, RisesInEqualPartsAndFallsToZero) {
   }
 }
 
-// Printed by tests/reference/lr_schedule_reference.py with torch 2.11; all of its cases run in process.Equality.
+// Printed by tests/reference/lr_schedule_reference.py with torch 2.11; all of its cases run in
+// process.Equality.
 TEST(LrSchedule, GivesPythonsValues) {
   const struct {
     const char* text;
@@ -50,10 +51,12 @@ TEST(LrSchedule, GivesPythonsValues) {
       {"polynomial:power=2.5", 0.003, 123, 10, 60, 0.00072422761567531631},
       {"one-cycle", 0.1, 1000, 0, 500, 0.081174565394976306},
       {"one-cycle:linear=true,pct_start=0.45", 0.03, 77, 0, 60, 0.012042574781582053},
-      {"one-cycle:three_phase=true,div_factor=10,final_div_factor=100", 0.5, 91, 0, 70, 0.030001997347543},
+      {"one-cycle:three_phase=true,div_factor=10,final_div_factor=100", 0.5, 91, 0, 70,
+       0.030001997347543},
   };
   for (const auto& c : cases) {
-    EXPECT_EQ(learning_rate(parsed(c.text, c.total_steps, c.warmup_steps), c.base, c.step), c.expected)
+    EXPECT_EQ(learning_rate(parsed(c.text, c.total_steps, c.warmup_steps), c.base, c.step),
+              c.expected)
         << c.text << ", step " << c.step;
   }
 }
@@ -70,6 +73,48 @@ TEST(LrSchedule, CyclesTheMomentumOfOneCycle) {
 TEST(LrSchedule, HoldsTheEndOfOneCycle) {
   const LrSchedule schedule = parsed("one-cycle", 100);
   EXPECT_EQ(learning_rate(schedule, 0.1, 1000), learning_rate(schedule, 0.1, 101));
+}
+
+TEST(LrSchedule, RisesNoHigherWithinAStepOfTheWarmUp) {
+  LrSchedule schedule = parsed("cosine", 100, 4);
+  schedule.scale = {.first_step = 3, .first_count = 3, .each = 0.25};
+  for (const std::int64_t step : {4, 5, 6, 7, 8})
+    EXPECT_EQ(learning_rate(schedule, 0.1, step), 0.1) << step;
+  EXPECT_LT(learning_rate(schedule, 0.1, 9), 0.1);
+}
+
+// From step 51 on a step is a quarter of the size: four of them are one, in warm-up, milestones and
+// both of one-cycle's curves.
+TEST(LrSchedule, FollowsTheSamplesWhereStepsAreSmaller) {
+  for (const char* text :
+       {"cosine:eta_min=1e-5", "step:step_size=20", "multi-step:milestones=40+65", "polynomial",
+        "one-cycle", "one-cycle:three_phase=true"}) {
+    for (const std::int64_t warmup : {0, 1, 70}) {
+      const LrSchedule whole = parsed(text, 100, warmup);
+      LrSchedule smaller = whole;
+      smaller.scale = {.first_step = 50, .first_count = 50, .each = 0.25};
+      for (std::int64_t i = 0; i < 50; ++i) {
+        SCOPED_TRACE(std::string(text) + ", warm-up " + std::to_string(warmup) + ", step " +
+                     std::to_string(51 + i));
+        EXPECT_EQ(learning_rate(smaller, 0.1, 51 + 4 * i), learning_rate(whole, 0.1, 51 + i));
+        EXPECT_EQ(cycled_momentum(smaller, 51 + 4 * i), cycled_momentum(whole, 51 + i));
+      }
+    }
+  }
+}
+
+// The last whole step is at 99: the four smaller ones that it is now do not go beyond its end.
+TEST(LrSchedule, OneCycleEndsWithItsLastWholeStep) {
+  for (const char* text : {"one-cycle", "one-cycle:linear=true", "one-cycle:three_phase=true"}) {
+    LrSchedule schedule = parsed(text, 100);
+    const double end = learning_rate(schedule, 0.1, 100);
+    const auto momentum = cycled_momentum(schedule, 100);
+    schedule.scale = {.first_step = 50, .first_count = 50, .each = 0.25};
+    for (std::int64_t step = 51 + 4 * 49; step < 51 + 4 * 50; ++step) {
+      EXPECT_EQ(learning_rate(schedule, 0.1, step), end) << text << ", step " << step;
+      EXPECT_EQ(cycled_momentum(schedule, step), momentum) << text << ", step " << step;
+    }
+  }
 }
 
 double halved(std::int64_t step, std::int64_t total) { return 2 * step < total ? 1.0 : 0.5; }
@@ -89,12 +134,14 @@ TEST(LrSchedule, AddedByTheProgramMultipliesTheRateAfterTheWarmUp) {
 TEST(LrSchedule, AddedByTheProgramIsNamedWithTheOthers) {
   const std::string message = parse_lr_schedule("halve", kOwn).error().message;
   EXPECT_TRUE(contains(message, "one-cycle, plateau, halves; did you mean 'halves'?")) << message;
-  EXPECT_TRUE(contains(parse_lr_schedule("halves").error().message, "'halves': expected one of constant, "));
+  EXPECT_TRUE(contains(parse_lr_schedule("halves").error().message,
+                       "'halves': expected one of constant, "));
 }
 
 TEST(LrSchedule, NamesWhatIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "'': expected one of constant, step, multi-step, cosine, polynomial, one-cycle, plateau"},
+      {"",
+       "'': expected one of constant, step, multi-step, cosine, polynomial, one-cycle, plateau"},
       {"cosin", "'cosin': expected one of constant, "},
       {"constant:gamma=1", "'gamma' is not a key of constant, which has none"},
       {"step:size=3", "'size' is not a key of step; expected step_size, gamma"},

@@ -1,5 +1,3 @@
-#include "trainer_template/runtime/optim/optimizer.h"
-
 #include <cmath>
 #include <functional>
 
@@ -8,19 +6,23 @@
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/optimizer.h>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/optim/parameter_groups.h"
+#include "trainer_template/runtime/optim/joined_optimizer.h"
 
 namespace torchbridge::train {
 namespace {
 
 NamedTensors two_parameters() {
-  return {{"a.weight", at::ones({2, 3}).set_requires_grad(true)}, {"a.bias", at::zeros({3}).set_requires_grad(true)}};
+  return {{"a.weight", at::ones({2, 3}).set_requires_grad(true)},
+          {"a.bias", at::zeros({3}).set_requires_grad(true)}};
 }
 
 void set_gradients(const NamedTensors& parameters, double value) {
-  for (const auto& [name, parameter] : parameters) parameter.mutable_grad() = at::full(parameter.sizes(), value);
+  for (const auto& [name, parameter] : parameters)
+    parameter.mutable_grad() = at::full(parameter.sizes(), value);
 }
 
 void expect_equal(const NamedTensors& a, const NamedTensors& b) {
@@ -37,8 +39,11 @@ const std::pair<const char*, Maker> kOptimizers[] = {
     {"sgd", [](NamedTensors p) { return make_sgd(std::move(p), {}); }},
     {"sgd with momentum", [](NamedTensors p) { return make_sgd(std::move(p), {.momentum = 0.9}); }},
     {"nesterov",
-     [](NamedTensors p) { return make_sgd(std::move(p), {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}); }},
-    {"adam with amsgrad", [](NamedTensors p) { return make_adam(std::move(p), {.amsgrad = true}); }},
+     [](NamedTensors p) {
+       return make_sgd(std::move(p), {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true});
+     }},
+    {"adam with amsgrad",
+     [](NamedTensors p) { return make_adam(std::move(p), {.amsgrad = true}); }},
     {"adamw", [](NamedTensors p) { return make_adamw(std::move(p), {}); }},
 };
 
@@ -106,7 +111,8 @@ TEST(Optimizer, UsesTheMemoryOfAdoptedState) {
 
   const auto of_one_memory = make_adamw(parameters, {});
   for (auto& [name, tensor] : given) {
-    if (name.ends_with(".exp_avg_sq")) tensor = tensor_named(given, name.substr(0, name.size() - 3));
+    if (name.ends_with(".exp_avg_sq"))
+      tensor = tensor_named(given, name.substr(0, name.size() - 3));
   }
   of_one_memory->adopt_state(given);
   const NamedTensors own = of_one_memory->state();
@@ -159,24 +165,25 @@ TEST(Optimizer, RejectsTheStateOfAnotherOptimizer) {
   NamedTensors other_shape = state;
   other_shape[0].second = at::zeros({7});
   EXPECT_TRUE(
-      contains(load(other_shape), "'a.weight.exp_avg' has shape [7] and type Float, expected [2, 3] and Float"));
-  EXPECT_TRUE(
-      contains(error_of([&] { make_sgd(parameters, {})->load_state(state); }), "was another --optimizer used?"));
+      contains(load(other_shape),
+               "'a.weight.exp_avg' has shape [7] and type Float, expected [2, 3] and Float"));
+  EXPECT_TRUE(contains(error_of([&] { make_sgd(parameters, {})->load_state(state); }),
+                       "was another --optimizer used?"));
   EXPECT_TRUE(contains(error_of([&] { make_sgd(parameters, {.momentum = 1})->load_state(state); }),
                        "was another --optimizer used?"));
 }
 
 TEST(Optimizer, StepsEachGroupByItsOwnOptions) {
   const NamedTensors parameters = two_parameters();
-  const auto sgd =
-      make_sgd({{.name = "fast", .parameters = {parameters[0]}, .options = {.lr = 0.5}},
-                {.name = "slow", .parameters = {parameters[1]}, .options = {.lr = 0.25, .momentum = 0.9}}});
+  const auto sgd = make_sgd(
+      {{.name = "fast", .parameters = {parameters[0]}, .options = {.lr = 0.5}},
+       {.name = "slow", .parameters = {parameters[1]}, .options = {.lr = 0.25, .momentum = 0.9}}});
   set_gradients(parameters, 1);
   sgd->step();
   EXPECT_TRUE(parameters[0].second.equal(at::full({2, 3}, 0.5)));
   EXPECT_TRUE(parameters[1].second.equal(at::full({3}, -0.25)));
   EXPECT_EQ(sgd->state().size(), 1u);
-  sgd->groups()[0].options.lr = 0.125;
+  sgd->groups()[0]->options.lr = 0.125;
   sgd->step();
   EXPECT_TRUE(parameters[0].second.equal(at::full({2, 3}, 0.375)));
 }
@@ -192,7 +199,8 @@ TEST(Optimizer, TakesSparseGradientsInPlainSgdOnly) {
   EXPECT_TRUE(parameters[0].second.sum(1).equal(at::tensor({2.0f, 2.0f, 2.0f, 1.0f})));
   EXPECT_TRUE(contains(error_of([&] { make_sgd(parameters, {.momentum = 0.9})->step(); }),
                        "'embedding' has a sparse gradient"));
-  EXPECT_TRUE(contains(error_of([&] { make_adamw(parameters, {})->step(); }), "'embedding' has a sparse gradient"));
+  EXPECT_TRUE(contains(error_of([&] { make_adamw(parameters, {})->step(); }),
+                       "'embedding' has a sparse gradient"));
 }
 
 TEST(Optimizer, RejectsInvalidOptions) {
@@ -204,15 +212,58 @@ TEST(Optimizer, RejectsInvalidOptions) {
   EXPECT_TRUE(contains(error({.nesterov = true}), "nesterov needs a momentum"));
   EXPECT_TRUE(contains(error({.beta2 = 1}), "beta2"));
   const NamedTensors shared = two_parameters();
-  EXPECT_TRUE(contains(error_of([&] {
-                         make_sgd({{.name = "a", .parameters = shared}, {.name = "b", .parameters = shared}});
-                       }),
-                       "group 'b': parameter 'a.weight' is also in group 'a'"));
+  EXPECT_TRUE(contains(
+      error_of([&] {
+        make_sgd({{.name = "a", .parameters = shared}, {.name = "b", .parameters = shared}});
+      }),
+      "group 'b': parameter 'a.weight' is also in group 'a'"));
+}
+
+TEST(JoinedOptimizer, SavesAndLoadsTheStateOfAll) {
+  const NamedTensors of_sgd = {{"a.weight", at::ones({2}).set_requires_grad(true)}},
+                     of_adam = {{"b.weight", at::ones({3}).set_requires_grad(true)}};
+  const auto sgd = make_sgd(of_sgd, {.momentum = 0.9}), adam = make_adam(of_adam, {});
+  JoinedOptimizer joined({sgd.get(), adam.get()});
+  for (const double gradient : {1.0, 2.0}) {
+    set_gradients(of_sgd, gradient), sgd->step(0.1);
+    set_gradients(of_adam, gradient), adam->step(0.1);
+  }
+  const NamedTensors state = joined.state();
+  EXPECT_EQ(state.size(), sgd->state().size() + adam->state().size());
+  const auto sgd_after = make_sgd(of_sgd, {.momentum = 0.9}), adam_after = make_adam(of_adam, {});
+  JoinedOptimizer({sgd_after.get(), adam_after.get()}).load_state(state);
+  expect_equal(sgd_after->state(), sgd->state());
+  expect_equal(adam_after->state(), adam->state());
+  EXPECT_EQ(joined.groups().size(), 2u);
+  EXPECT_EQ(joined.record().groups[1].parameters, std::vector<std::string>{"b.weight"});
+  EXPECT_EQ(joined.record().kind, "") << "sgd and adam";
+}
+
+TEST(JoinedOptimizer, MakesTheStepsOfAllWaitForAReader) {
+  const NamedTensors a = {{"a", at::ones({2}).set_requires_grad(true)}},
+                     b = {{"b", at::ones({2}).set_requires_grad(true)}};
+  const auto first = make_sgd(a, {}), second = make_sgd(b, {});
+  int waits = 0;
+  JoinedOptimizer({first.get(), second.get()}).read_until([&] { ++waits; });
+  first->step(0.1), second->step(0.1);
+  EXPECT_EQ(waits, 2);
+}
+
+TEST(JoinedOptimizer, RejectsAParameterOfTwo) {
+  const NamedTensors parameters = two_parameters();
+  const auto first = make_sgd(parameters, {}), second = make_adam(parameters, {});
+  try {
+    JoinedOptimizer({first.get(), second.get()});
+    FAIL() << "it is accepted";
+  } catch (const TrainError& error) {
+    EXPECT_STREQ(error.what(), "two optimizers have the parameter 'a.bias'");
+  }
 }
 
 TEST(ParameterGroups, ExcludeFromDecayWhatTheRuleNames) {
-  const NamedTensors parameters = {
-      {"embed.weight", at::ones({4, 2})}, {"fc.weight", at::ones({2, 2})}, {"fc.bias", at::ones({2})}};
+  const NamedTensors parameters = {{"embed.weight", at::ones({4, 2})},
+                                   {"fc.weight", at::ones({2, 2})},
+                                   {"fc.bias", at::ones({2})}};
   const auto names = [&](const DecayRule& rule) {
     std::string text;
     for (const ParameterGroup& group : groups_by_decay(parameters, {.weight_decay = 0.1}, rule)) {
@@ -224,11 +275,12 @@ TEST(ParameterGroups, ExcludeFromDecayWhatTheRuleNames) {
   };
   EXPECT_EQ(names({}), "decay: embed.weight fc.weight fc.bias; ");
   EXPECT_EQ(names({.exclude_1d = true}), "decay: embed.weight fc.weight; no_decay 0: fc.bias; ");
-  EXPECT_EQ(names({.excluded = {"embed*", "*.bias"}}), "decay: fc.weight; no_decay 0: embed.weight fc.bias; ");
+  EXPECT_EQ(names({.excluded = {"embed*", "*.bias"}}),
+            "decay: fc.weight; no_decay 0: embed.weight fc.bias; ");
   EXPECT_EQ(names({.excluded = {"*"}}), "no_decay 0: embed.weight fc.weight fc.bias; ");
-  EXPECT_TRUE(contains(
-      error_of([&] { names({.excluded = {"bias"}}); }),
-      "no parameter matches the pattern 'bias' of parameters without weight decay; the parameters are embed.weight, "));
+  EXPECT_TRUE(contains(error_of([&] { names({.excluded = {"bias"}}); }),
+                       "no parameter matches the pattern 'bias' of parameters without weight "
+                       "decay; the parameters are embed.weight, "));
 }
 
 }  // namespace

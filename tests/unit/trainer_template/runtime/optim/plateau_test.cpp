@@ -13,9 +13,14 @@ LrSchedule schedule(const std::string& text) { return *parse_lr_schedule(text); 
 
 using Rates = std::vector<double>;
 
+SavedNumbers saved_of(const Plateau& plateau) {
+  PartNumbers all;
+  save_numbers("plateau", plateau.numbers(), all);
+  return {"plateau", all};
+}
+
 TEST(Plateau, LowersEachGroupAfterPatience) {
-  std::optional<PlateauState> state;
-  Plateau plateau(schedule("plateau:factor=0.5,patience=1,min_lr=0.02"), {0.1, 0.03}, state);
+  Plateau plateau(schedule("plateau:factor=0.5,patience=1,min_lr=0.02"), {0.1, 0.03});
   plateau.observe(1.0);
   plateau.observe(1.0);
   EXPECT_EQ(plateau.learning_rates(), (Rates{0.1, 0.03}));
@@ -24,8 +29,7 @@ TEST(Plateau, LowersEachGroupAfterPatience) {
 }
 
 TEST(Plateau, CountsNanAsNoImprovement) {
-  std::optional<PlateauState> state;
-  Plateau plateau(schedule("plateau:patience=0"), {1.0}, state);
+  Plateau plateau(schedule("plateau:patience=0"), {1.0});
   plateau.observe(NAN);
   EXPECT_EQ(plateau.learning_rates(), Rates{0.1});
 }
@@ -34,14 +38,13 @@ TEST(Plateau, ResumesFromItsState) {
   const LrSchedule shared = schedule("plateau:patience=1,cooldown=1,factor=0.3");
   const double measured[] = {3, 3, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1};
   for (std::size_t stop = 0; stop < std::size(measured); ++stop) {
-    std::optional<PlateauState> of_straight, of_start;
-    Plateau straight(shared, {0.1}, of_straight);
-    std::optional<Plateau> plateau(std::in_place, shared, Rates{0.1}, of_start);
-    std::optional<PlateauState> saved;
+    Plateau straight(shared, {0.1});
+    std::optional<Plateau> plateau(std::in_place, shared, Rates{0.1});
     for (std::size_t i = 0; i < std::size(measured); ++i) {
       if (i == stop) {
-        saved = of_start;
-        plateau.emplace(shared, Rates{7.0}, saved);
+        const SavedNumbers saved = saved_of(*plateau);
+        plateau.emplace(shared, Rates{7.0});
+        plateau->load(saved);
       }
       straight.observe(measured[i]);
       plateau->observe(measured[i]);
@@ -52,11 +55,11 @@ TEST(Plateau, ResumesFromItsState) {
 }
 
 TEST(Plateau, RejectsTheStateOfOtherGroups) {
-  std::optional<PlateauState> two;
-  const Plateau of_two(schedule("plateau"), {0.1, 0.2}, two);
+  const SavedNumbers two = saved_of(Plateau(schedule("plateau"), {0.1, 0.2}));
   for (const Rates& rates : {Rates{0.1}, Rates{0.1, 0.2, 0.3}}) {
-    const std::string error = error_of([&] { Plateau(schedule("plateau"), rates, two); });
-    EXPECT_TRUE(contains(error, "has 2 parameter groups, the optimizer has " + std::to_string(rates.size())));
+    const std::string error = error_of([&] { Plateau(schedule("plateau"), rates).load(two); });
+    EXPECT_TRUE(contains(
+        error, "has 2 parameter groups, the optimizer has " + std::to_string(rates.size())));
   }
 }
 

@@ -1,6 +1,4 @@
 // ZeRO and its checkpoints as far as one rank shows them; process.Zero has several.
-#include "trainer_template/runtime/optim/zero.h"
-
 #include <array>
 #include <cstdlib>
 #include <functional>
@@ -15,18 +13,20 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torchbridge/ddp.h>
+#include <torchbridge/optimizer.h>
 
 #include "bridge/base/env_map.h"
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/ddp/ddp.h"
 #include "trainer_template/runtime/optim/state_pieces.h"
 
 namespace torchbridge::train {
 namespace {
 
 NamedTensors weight_and_bias() {
-  return {{"weight", at::ones({3, 5}).set_requires_grad(true)}, {"bias", at::zeros({7}).set_requires_grad(true)}};
+  return {{"weight", at::ones({3, 5}).set_requires_grad(true)},
+          {"bias", at::zeros({7}).set_requires_grad(true)}};
 }
 
 std::vector<ParameterGroup> groups_of(const NamedTensors& parameters) {
@@ -37,16 +37,20 @@ std::vector<ParameterGroup> groups_of(const NamedTensors& parameters) {
 
 std::unique_ptr<Optimizer> zero_of(const NamedTensors& parameters, GradientAverage average) {
   return make_zero(
-      groups_of(parameters), alone(), [](auto groups) { return make_adamw(std::move(groups)); }, average);
+      groups_of(parameters), alone(), [](auto groups) { return make_adamw(std::move(groups)); },
+      average);
 }
 
 constexpr GradientAverage kAverages[] = {GradientAverage::kDdp, GradientAverage::kReduceScatter};
 
 // A parameter may be left out of a step.
-DistributedDataParallel ddp_of(const NamedTensors& parameters, Optimizer& optimizer, ProcessGroup& group) {
+DistributedDataParallel ddp_of(const NamedTensors& parameters, Optimizer& optimizer,
+                               ProcessGroup& group) {
   return {{.parameters = parameters, .buffers = {}},
           group,
-          {.gradient_as_bucket_view = true, .find_unused_parameters = true, .comm_hook = optimizer.comm_hook()}};
+          {.gradient_as_bucket_view = true,
+           .find_unused_parameters = true,
+           .comm_hook = optimizer.comm_hook()}};
 }
 
 TEST(Zero, StepsAsTheUnshardedOptimizer) {
@@ -65,7 +69,8 @@ TEST(Zero, StepsAsTheUnshardedOptimizer) {
       expected->step();
       zero->step();
     }
-    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(flat[i].second.equal(whole[i].second)) << flat[i].first;
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      EXPECT_TRUE(flat[i].second.equal(whole[i].second)) << flat[i].first;
   }
 }
 
@@ -75,7 +80,8 @@ TEST(Zero, DoesNotChangeFrozenAndUnusedParameters) {
     NamedTensors parameters = weight_and_bias();
     parameters.emplace_back("frozen", at::ones({4}));
     const OptimizerOptions options{.lr = 0.1, .weight_decay = 0.5};
-    std::vector<ParameterGroup> groups = {{.name = "all", .parameters = parameters, .options = options}};
+    std::vector<ParameterGroup> groups = {
+        {.name = "all", .parameters = parameters, .options = options}};
     const auto zero = make_zero(
         groups, alone(), [](auto pieces) { return make_adamw(std::move(pieces)); }, average);
     DistributedDataParallel ddp = ddp_of(parameters, *zero, alone());
@@ -91,7 +97,8 @@ TEST(Zero, DoesNotChangeFrozenAndUnusedParameters) {
     step_with(false);
     EXPECT_TRUE(parameters[1].second.equal(at::zeros({7}))) << "it has no gradient yet";
     step_with(true);
-    const at::Tensor weight = parameters[0].second.detach().clone(), bias = parameters[1].second.detach().clone();
+    const at::Tensor weight = parameters[0].second.detach().clone(),
+                     bias = parameters[1].second.detach().clone();
     EXPECT_FALSE(bias.equal(at::zeros({7})));
     step_with(false);
     EXPECT_TRUE(parameters[1].second.equal(bias)) << "it has no gradient in this step";
@@ -100,8 +107,9 @@ TEST(Zero, DoesNotChangeFrozenAndUnusedParameters) {
   }
 }
 
-// Ranks as threads. libtorch 2.11 has one flight recorder a process, whose map of groups the first collective of each
-// group changes without a lock (FlightRecorder::record): not with a buffer of size 0, which it reads at its first use.
+// Ranks as threads. libtorch 2.11 has one flight recorder a process, whose map of groups the first
+// collective of each group changes without a lock (FlightRecorder::record): not with a buffer of
+// size 0, which it reads at its first use.
 [[maybe_unused]] const bool no_flight_recorder = setenv("TORCH_FR_BUFFER_SIZE", "0", 0) == 0;
 
 void on_ranks(int world_size, const std::function<void(ProcessGroup& group)>& run) {
@@ -137,10 +145,12 @@ TEST(Zero, TakesAGradientThatOneRankHas) {
     zero->step();
     biases[group.rank()] = parameters[1].second.detach();
   });
-  for (const at::Tensor& bias : biases) EXPECT_TRUE(bias.equal(at::full({7}, 0.2f * -0.5f))) << bias;
+  for (const at::Tensor& bias : biases)
+    EXPECT_TRUE(bias.equal(at::full({7}, 0.2f * -0.5f))) << bias;
 }
 
-// 64 elements each: of three ranks' parts, two end within a parameter; buckets of one parameter and of both.
+// 64 elements each: of three ranks' parts, two end within a parameter; buckets of one parameter and
+// of both.
 TEST(Zero, GivesEachRankItsShardOfTheAverage) {
   constexpr int kRanks = 3;
   for (const double bucket_cap_mb : {1e-4, 25.0}) {
@@ -155,11 +165,14 @@ TEST(Zero, GivesEachRankItsShardOfTheAverage) {
         DistributedDataParallel ddp(
             {.parameters = parameters, .buffers = {}}, group,
             {.bucket_cap_mb = bucket_cap_mb, .gradient_as_bucket_view = true, .comm_hook = hook});
-        const at::Tensor slope = at::arange(64, at::kFloat) * 3 * (group.rank() + 1);  // 6 i on average
+        // 6 i on average.
+        const at::Tensor slope = at::arange(64, at::kFloat) * 3 * (group.rank() + 1);
         const auto loss = [&] {
-          return (parameters[0].second.view(-1) * slope).sum() - (parameters[1].second * slope).sum();
+          return (parameters[0].second.view(-1) * slope).sum() -
+                 (parameters[1].second * slope).sum();
         };
-        for (int step = 0; step < 2; ++step) {  // the second one has the buckets in the order of gradients
+        for (int step = 0; step < 2;
+             ++step) {  // the second one has the buckets in the order of gradients
           zero->zero_grad();
           {
             const DistributedDataParallel::NoSync no_sync(ddp);
@@ -167,7 +180,8 @@ TEST(Zero, GivesEachRankItsShardOfTheAverage) {
           }
           ddp.forward(loss).backward();
         }
-        for (const at::Tensor& piece : zero->averaged()) parts[group.rank()].push_back(piece.grad().clone());
+        for (const at::Tensor& piece : zero->averaged())
+          parts[group.rank()].push_back(piece.grad().clone());
       });
       std::vector<at::Tensor> all;
       for (const auto& part : parts) {
@@ -177,7 +191,8 @@ TEST(Zero, GivesEachRankItsShardOfTheAverage) {
         all.insert(all.end(), part.begin(), part.end());
       }
       const at::Tensor average = at::arange(64, at::kFloat) * 12;
-      EXPECT_TRUE(at::cat(all).allclose(at::cat({average, -average}), compresses ? 1e-2 : 1e-6)) << at::cat(all);
+      EXPECT_TRUE(at::cat(all).allclose(at::cat({average, -average}), compresses ? 1e-2 : 1e-6))
+          << at::cat(all);
     }
   }
 }
@@ -199,12 +214,14 @@ TEST(Zero, ReducesWhileBackwardRuns) {
     zero->zero_grad();
     ddp.forward([&] {
          at::Tensor first = parameters[0].second.sum() * 2;
-         first.register_hook([&](const at::Tensor&) { events.push_back("backward of the first layer"); });
+         first.register_hook(
+             [&](const at::Tensor&) { events.push_back("backward of the first layer"); });
          return (first * parameters[1].second).sum();
        })
         .backward();
   }
-  EXPECT_EQ(events, (std::vector<std::string>{"bucket 0", "backward of the first layer", "bucket 1"}));
+  EXPECT_EQ(events,
+            (std::vector<std::string>{"bucket 0", "backward of the first layer", "bucket 1"}));
 }
 
 // As DDP does: a rank's own would go its own way.
@@ -214,8 +231,8 @@ TEST(Zero, LetsDdpBroadcastBuffers) {
     const NamedTensors parameters = weight_and_bias();
     const at::Tensor mean = at::zeros({});
     const auto zero = scattering_sgd(parameters, group);
-    DistributedDataParallel ddp({.parameters = parameters, .buffers = {{"running_mean", mean}}}, group,
-                                {.comm_hook = zero->comm_hook()});
+    DistributedDataParallel ddp({.parameters = parameters, .buffers = {{"running_mean", mean}}},
+                                group, {.comm_hook = zero->comm_hook()});
     for (int step = 0; step < 3; ++step) {
       zero->zero_grad();
       ddp.forward([&] {
@@ -261,16 +278,21 @@ TEST(StatePieces, KeepsTheWantedRangeOfAllPieces) {
       pieces.add({{"p.exp_avg", whole.narrow(0, cut, 10 - cut)}, {"p.step", step}});
       const NamedTensors taken = pieces.take();
       ASSERT_EQ(taken.size(), 2u);
-      EXPECT_TRUE(taken[0].second.equal(whole.narrow(0, begin, end - begin))) << cut << " " << begin;
+      EXPECT_TRUE(taken[0].second.equal(whole.narrow(0, begin, end - begin)))
+          << cut << " " << begin;
       EXPECT_TRUE(taken[1].second.equal(step));
     }
   }
 }
 
 TEST(StatePieces, NamesWhatIsMissing) {
-  StatePieces pieces({{"p", {.begin = 0, .end = 10, .total = 10}}, {"elsewhere", {.begin = 4, .end = 4, .total = 10}}});
-  pieces.add({{"p.exp_avg", at::ones({7})}, {"elsewhere.exp_avg", at::ones({7})}, {"other.exp_avg", at::ones({7})}});
-  EXPECT_TRUE(contains(error_of([&] { pieces.take(); }), "'p.exp_avg' has 7 elements, expected 10"));
+  StatePieces pieces({{"p", {.begin = 0, .end = 10, .total = 10}},
+                      {"elsewhere", {.begin = 4, .end = 4, .total = 10}}});
+  pieces.add({{"p.exp_avg", at::ones({7})},
+              {"elsewhere.exp_avg", at::ones({7})},
+              {"other.exp_avg", at::ones({7})}});
+  EXPECT_TRUE(
+      contains(error_of([&] { pieces.take(); }), "'p.exp_avg' has 7 elements, expected 10"));
   StatePieces twice({{"p", {.begin = 0, .end = 10, .total = 10}}});
   twice.add({{"p.exp_avg", at::ones({10})}, {"p.step", at::ones({})}});
   EXPECT_EQ(error_of([&] { twice.add({{"p.step", at::ones({})}}); }), "");

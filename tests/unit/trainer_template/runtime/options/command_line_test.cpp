@@ -1,5 +1,3 @@
-#include "trainer_template/runtime/options/command_line.h"
-
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -8,10 +6,11 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <torchbridge/errors.h>
+#include <torchbridge/optimizer.h>
+#include <torchbridge/options.h>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/base/errors.h"
-#include "trainer_template/runtime/optim/optimizer.h"
 #include "trainer_template/runtime/options/option_suggestions.h"
 
 namespace torchbridge::train {
@@ -33,7 +32,8 @@ Options parsed(std::vector<std::string> words) {
 // All that --optimizer takes.
 std::string optimizers(const std::string& separator) {
   std::string names;
-  for (const OptimizerKind& kind : optimizer_kinds()) names += (names.empty() ? "" : separator) + kind.name;
+  for (const OptimizerKind& kind : optimizer_kinds())
+    names += (names.empty() ? "" : separator) + kind.name;
   return names;
 }
 
@@ -61,8 +61,9 @@ TEST(CommandLine, EachOptionHasARuleForRanksThatDiffer) {
 }
 
 TEST(CommandLine, ShowsValuesAsTheRanksCompareThem) {
-  const Options options = parsed({"trainer", "--lr", "1e-1", "--no-decay", "a,b", "--deterministic", "--optimizer",
-                                  "adamw", "--resume", "/runs/a", "--init-from", "/w", "--on-pending-save", "skip"});
+  const Options options =
+      parsed({"trainer", "--lr", "1e-1", "--no-decay", "a,b", "--deterministic", "--optimizer",
+              "adamw", "--resume", "/runs/a", "--init-from", "/w", "--on-pending-save", "skip"});
   const std::pair<const char*, const char*> kValues[] = {{"--lr", "0.1"},
                                                          {"--no-decay", "a,b"},
                                                          {"--deterministic", "yes"},
@@ -78,8 +79,9 @@ TEST(CommandLine, ShowsValuesAsTheRanksCompareThem) {
 }
 
 TEST(CommandLine, TheLastValueOfARepeatedOptionIsUsed) {
-  const Options options = parsed({"trainer", "--checkpoint-every", "100", "--no-decay", "a,b", "--quiet", "--no-decay",
-                                  "c", "--checkpoint-every=50", "--quiet=false"});
+  const Options options =
+      parsed({"trainer", "--checkpoint-every", "100", "--no-decay", "a,b", "--quiet", "--no-decay",
+              "c", "--checkpoint-every=50", "--quiet=false"});
   EXPECT_EQ(options.checkpoints.every, 50);
   EXPECT_EQ(options.no_decay, std::vector<std::string>{"c"});
   EXPECT_FALSE(options.quiet);
@@ -98,7 +100,8 @@ std::string complaint(std::vector<std::string> words) {
 TEST(CommandLine, SuggestsTheNearestOption) {
   for (const std::string& name : options_in_help()) {
     const std::string wrong = name + "x";
-    EXPECT_EQ(complaint({wrong, "1"}), "unknown option '" + wrong + "'; did you mean '" + name + "'? (see --help)");
+    EXPECT_EQ(complaint({wrong, "1"}),
+              "unknown option '" + wrong + "'; did you mean '" + name + "'? (see --help)");
   }
 }
 
@@ -108,13 +111,15 @@ TEST(CommandLine, SuggestsOurOptionForNamesOfOtherTrainers) {
     const std::string ours = "--" + std::string(other.ours);
     EXPECT_TRUE(names.contains(ours) || ours == "--config") << ours;
     EXPECT_EQ(complaint({"--" + std::string(other.theirs) + "=1"}),
-              "unknown option '--" + std::string(other.theirs) + "'; did you mean '" + ours + "'? (see --help)");
+              "unknown option '--" + std::string(other.theirs) + "'; did you mean '" + ours +
+                  "'? (see --help)");
   }
   EXPECT_EQ(complaint({"--learning_rate", "0.1"}),
             "unknown option '--learning_rate'; did you mean '--lr'? (see --help)");
   EXPECT_EQ(complaint({"--Lr", "0.1"}), "unknown option '--Lr'; did you mean '--lr'? (see --help)");
   EXPECT_TRUE(complaint({"--optimizer", "adamW"}).ends_with("did you mean 'adamw'? (see --help)"));
-  EXPECT_EQ(complaint({"--optimizer.lr", "0.1"}), "unknown option '--optimizer.lr'; did you mean '--lr'? (see --help)");
+  EXPECT_EQ(complaint({"--optimizer.lr", "0.1"}),
+            "unknown option '--optimizer.lr'; did you mean '--lr'? (see --help)");
 }
 
 // A file for --config, and the error about it: "" if it is valid.
@@ -167,18 +172,22 @@ TEST_F(ConfigFile, ErrorsNameFileAndLine) {
     std::string expected;
   } kCases[] = {
       {"epochs = 2\nlr = 0.002,\n", 2,
-       "'lr = 0.002,': Error while parsing key-value pair: expected a comment or whitespace, saw ','"},
+       "'lr = 0.002,': Error while parsing key-value pair: expected a comment or whitespace, saw "
+       "','"},
       {"x\n", 1, "'x': Error while parsing"},
       {"lr = 0.1\n\nlr = 0.2\n", 3, "cannot redefine"},
       {"# first\nlerning-rate = 0.1\n", 2, "unknown key 'lerning-rate'; did you mean 'lr'?"},
       {"max_iters = 100\n", 1, "unknown key 'max_iters'; did you mean 'max-steps'?"},
       {"config = 'other.toml'\n", 1, "unknown key 'config' (see --help)"},
-      {"lr = 0.1\n[training]\nepochs = 2\n", 2, "section [training] is not supported: write all keys at the top level"},
+      {"lr = 0.1\n[training]\nepochs = 2\n", 2,
+       "section [training] is not supported: write all keys at the top level"},
       {"epochs = 1\nlr = 'fast'\n", 2, "lr: 'fast': expected a number"},
-      {"optimizer = 'adma'\n", 1, "optimizer: 'adma': expected one of " + optimizers(", ") + "; did you mean 'adam'?"},
+      {"optimizer = 'adma'\n", 1,
+       "optimizer: 'adma': expected one of " + optimizers(", ") + "; did you mean 'adam'?"},
       {"epochs = 2.5\n", 1, "epochs: '2.5': expected a whole number of at least 1"},
       {"lr = [0.1, 0.2]\n", 1, "lr: expected one value, not a list"},
-      {"lr = 1979-05-27\n", 1, "'lr': expected a number, true, false, a quoted string, or a list of these"},
+      {"lr = 1979-05-27\n", 1,
+       "'lr': expected a number, true, false, a quoted string, or a list of these"},
       {"quiet = 'maybe'\n", 1, "quiet: 'maybe': expected true or false"},
       {"deterministic = 7\n", 1, "deterministic: '7': expected true or false"},
       {"taks = 'text'\n", 1, "unknown key 'taks'; did you mean 'task'?"},
@@ -226,13 +235,15 @@ TEST_F(ConfigFile, IsPrintedAndReadBackUnchanged) {
                                           "0"};
   const std::string printed = printed_config(words);
   const auto [before, again] = std::pair(parsed(words), parsed(with(printed)));
-  for (const auto& [name, option] : before.chosen) EXPECT_EQ(again.chosen.at(name).value, option.value) << name;
+  for (const auto& [name, option] : before.chosen)
+    EXPECT_EQ(again.chosen.at(name).value, option.value) << name;
   EXPECT_EQ(again.checkpoints.folder, before.checkpoints.folder);
   EXPECT_EQ(printed_config(with(printed)), printed);
 
   // Each option has a line of its own below its text; where it is not set, as a comment.
   EXPECT_NE(printed.find("\n# Learning rate\nlr = 1e-05\n"), std::string::npos) << printed;
-  EXPECT_NE(printed.find("\n# Optimizer (" + optimizers("|") + ")\noptimizer = \"sgd\"\n"), std::string::npos);
+  EXPECT_NE(printed.find("\n# Optimizer (" + optimizers("|") + ")\noptimizer = \"sgd\"\n"),
+            std::string::npos);
   for (const std::string& name : options_in_help()) {
     const std::string key = name.substr(2);
     EXPECT_TRUE(printed.find("\n" + key + " = ") != std::string::npos ||
@@ -245,7 +256,8 @@ TEST(CommandLine, ShownOptionsAreAlsoInCheckpoints) {
   const Options options = parsed({"trainer", "--optimizer", "adamw", "--data", "."});
   EXPECT_EQ(options.checkpoints.shown, options.shown());
   EXPECT_EQ(options.shown().at("weight-decay"), "0.01");
-  EXPECT_EQ(options.shown().at("data"), (std::filesystem::current_path() / ".").lexically_normal().string());
+  EXPECT_EQ(options.shown().at("data"),
+            (std::filesystem::current_path() / ".").lexically_normal().string());
   EXPECT_FALSE(options.shown().contains("metrics"));
 }
 
@@ -277,14 +289,14 @@ TEST(CommandLine, RejectsOptions) {
       {{"--checkpoint-dir", ""}, "--checkpoint-dir: the value is empty"},
       {{"--checkpoint-dir=", "--zero", "0"}, "--checkpoint-dir: the value is empty"},
       {{"--init-from", ""}, "--init-from: the value is empty"},
-      {{"--resume-from-python", ""}, "--resume-from-python: the value is empty"},
       {{"--metrics", ""}, "--metrics: the value is empty"},
       {{"--sample-log", ""}, "--sample-log: the value is empty"},
       {{"--tensorboard", ""}, "--tensorboard: the value is empty"},
       {{"--profile-file", ""}, "--profile-file: the value is empty"},
       {{"--profile", "1", "--profile-file", "curve", "--metrics", "./curve"},
        "--profile-file: 'curve' is the file of --metrics"},
-      {{"--profile", "1", "--sample-log", "trace.json"}, "--profile-file: 'trace.json' is the file of --sample-log"},
+      {{"--profile", "1", "--sample-log", "trace.json"},
+       "--profile-file: 'trace.json' is the file of --sample-log"},
       {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is given twice"},
       {{"--lr-schedule", "cosin"}, "did you mean 'cosine'?"},
       {{"--epoch", "3"}, "did you mean '--epochs'?"},
@@ -298,25 +310,30 @@ TEST(CommandLine, RejectsOptions) {
   };
   for (const auto& [words, expected] : kCases) {
     const std::string error = complaint(words);
-    EXPECT_NE(error.find(expected), std::string::npos) << "'" << error << "', expected '" << expected << "'";
+    EXPECT_NE(error.find(expected), std::string::npos)
+        << "'" << error << "', expected '" << expected << "'";
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;
   }
 }
 
 TEST(CommandLine, RejectsConflictingOptions) {
   EXPECT_EQ(complaint({"--cudnn-benchmark", "--deterministic"}),
-            "--cudnn-benchmark: the fastest algorithm may differ from run to run: leave out this or --deterministic "
+            "--cudnn-benchmark: the fastest algorithm may differ from run to run: leave out this "
+            "or --deterministic "
             "(see --help)");
-  const std::vector<std::string> scattered = {"--grad-comm", "bf16", "--zero-gradients", "reduce-scatter"};
+  const std::vector<std::string> scattered = {"--grad-comm", "bf16", "--zero-gradients",
+                                              "reduce-scatter"};
   EXPECT_EQ(complaint(scattered), "");  // without --zero 1 it means nothing
-  EXPECT_EQ(complaint({"--zero", "1", scattered[0], scattered[1], scattered[2], scattered[3]}),
-            "--grad-comm: bf16 is for DDP's all-reduce, which --zero-gradients reduce-scatter replaces: "
-            "give --zero-gradients all-reduce (see --help)");
+  EXPECT_EQ(
+      complaint({"--zero", "1", scattered[0], scattered[1], scattered[2], scattered[3]}),
+      "--grad-comm: bf16 is for DDP's all-reduce, which --zero-gradients reduce-scatter replaces: "
+      "give --zero-gradients all-reduce (see --help)");
 }
 
 TEST(CommandLine, GradCommImpliesDdpsAllReduce) {
   EXPECT_EQ(parsed({"trainer", "--zero", "1"}).gradient_average(), GradientAverage::kAuto);
-  EXPECT_EQ(parsed({"trainer", "--zero", "1", "--grad-comm", "bf16"}).gradient_average(), GradientAverage::kDdp);
+  EXPECT_EQ(parsed({"trainer", "--zero", "1", "--grad-comm", "bf16"}).gradient_average(),
+            GradientAverage::kDdp);
 }
 
 TEST(CommandLine, JoinTimeoutIsLongerWithAGpu) {
@@ -351,25 +368,29 @@ TEST(CommandLine, ATaskHasSchedulesOfItsOwn) {
     parse({"trainer", "--lr-schedule", "halves"});
     FAIL() << "the other task's schedule was taken";
   } catch (const EarlyExit& exit) {
-    EXPECT_TRUE(contains(exit.what(), "--lr-schedule: 'halves': expected one of constant, ")) << exit.what();
+    EXPECT_TRUE(contains(exit.what(), "--lr-schedule: 'halves': expected one of constant, "))
+        << exit.what();
   }
 }
 
 TEST(CommandLine, ATaskHasOptionsOfItsOwn) {
   static double smoothing = 0.5;
-  static const TaskRegistration kinds[] = {
-      {.name = "own",
-       .summary = "",
-       .models = "",
-       .defaults = {},
-       .check_model = [](const std::string&) {},
-       .open = {},
-       .declare_options =
-           [](OptionTable& table) { table.add("--smoothing", &smoothing, "Of the targets", {.is_shown = true}); }}};
+  static const TaskRegistration kinds[] = {{.name = "own",
+                                            .summary = "",
+                                            .models = "",
+                                            .defaults = {},
+                                            .check_model = [](const std::string&) {},
+                                            .open = {},
+                                            .declare_options =
+                                                [](OptionTable& table) {
+                                                  table.add("--smoothing", &smoothing,
+                                                            "Of the targets", {.is_shown = true});
+                                                }}};
   std::vector<std::string> words = {"trainer", "--smoothing", "0.25"};
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
-  const Options options = parse_command_line(static_cast<int>(arguments.size()), arguments.data(), kinds);
+  const Options options =
+      parse_command_line(static_cast<int>(arguments.size()), arguments.data(), kinds);
   EXPECT_EQ(smoothing, 0.25);
   EXPECT_EQ(options.shown().at("smoothing"), "0.25");
   EXPECT_EQ(options.chosen.at("--smoothing").on_ranks, OnRanks::kSame);

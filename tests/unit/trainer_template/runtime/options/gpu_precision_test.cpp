@@ -7,28 +7,31 @@ namespace {
 
 TEST(GpuPrecision, IsRejectedBelowTheRequiredCapability) {
   const struct {
-    const char* precision;
+    Precision precision;
     Capability capability;
     bool fits;
   } kCases[] = {
-      {"bf16", {8, 0}, true},  {"bf16", {9, 0}, true},  {"bf16", {7, 5}, false},
-      {"bf16", {7, 9}, false}, {"fp16", {5, 3}, true},  {"fp16", {6, 0}, true},
-      {"fp16", {5, 2}, false}, {"fp16", {3, 7}, false}, {"fp32", {3, 5}, true},
+      {Precision::kBf16, {8, 0}, true},  {Precision::kBf16, {9, 0}, true},
+      {Precision::kBf16, {7, 5}, false}, {Precision::kBf16, {7, 9}, false},
+      {Precision::kFp16, {5, 3}, true},  {Precision::kFp16, {6, 0}, true},
+      {Precision::kFp16, {5, 2}, false}, {Precision::kFp16, {3, 7}, false},
+      {Precision::kFp32, {3, 5}, true},
   };
   for (const auto& c : kCases) {
     const Status status = check_precision(c.precision, {"Tesla", c.capability});
-    EXPECT_EQ(static_cast<bool>(status), c.fits)
-        << c.precision << " with " << c.capability.major << "." << c.capability.minor;
+    EXPECT_EQ(static_cast<bool>(status), c.fits) << static_cast<int>(c.precision) << " with "
+                                                 << c.capability.major << "." << c.capability.minor;
   }
 }
 
 TEST(GpuPrecision, TheErrorNamesTheCapabilityAndTheRequiredOne) {
-  EXPECT_EQ(check_precision("bf16", {"Tesla V100", Capability{7, 0}}).error().message,
-            "--precision bf16: Tesla V100 has compute capability 7.0, bf16 needs 8.0; give --precision fp16 or fp32");
+  EXPECT_EQ(check_precision(Precision::kBf16, {"Tesla V100", Capability{7, 0}}).error().message,
+            "--precision bf16: Tesla V100 has compute capability 7.0, bf16 needs 8.0; give "
+            "--precision fp16 or fp32");
 }
 
 TEST(GpuPrecision, AnUnknownCapabilityIsAccepted) {
-  EXPECT_TRUE(check_precision("bf16", {"Tesla V100", std::nullopt}));
+  EXPECT_TRUE(check_precision(Precision::kBf16, {"Tesla V100", std::nullopt}));
 }
 
 }  // namespace

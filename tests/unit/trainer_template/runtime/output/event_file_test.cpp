@@ -6,14 +6,15 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <torchbridge/errors.h>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
 
-// Within a second, of one process or of several: TensorBoard reads files in the order of their names.
+// Within a second, of one process or of several: TensorBoard reads files in the order of their
+// names.
 TEST(EventFile, NamesAreInTheOrderOfTheStarts) {
   TemporaryFolder folder;
   std::vector<std::string> names;

@@ -12,8 +12,8 @@ namespace {
 
 TEST(Metrics, NumbersReadBackBitForBit) {
   for (double value : {0.1, 1.0 / 3.0, static_cast<double>(0.1f), 1e-300, 12345678.9, 5e-324}) {
-    const auto line = nlohmann::json::parse(
-        to_json_line({.step = 7, .epoch = 2, .loss = value, .learning_rate = value, .samples_per_s = 1}));
+    const auto line = nlohmann::json::parse(to_json_line(
+        {.step = 7, .epoch = 2, .loss = value, .learning_rate = value, .samples_per_s = 1}));
     EXPECT_EQ(line["loss"].get<double>(), value);
     EXPECT_EQ(line["lr"].get<double>(), value);
     EXPECT_EQ(line["step"], 7);
@@ -24,12 +24,13 @@ TEST(Metrics, NumbersReadBackBitForBit) {
 
 TEST(Metrics, WritesNanAndInfinityAsPythonDoes) {
   EXPECT_TRUE(contains(to_json_line({.loss = std::nan("")}), "\"loss\":NaN,"));
-  EXPECT_TRUE(contains(to_json_line({.loss = -std::numeric_limits<double>::infinity()}), "\"loss\":-Infinity,"));
+  EXPECT_TRUE(contains(to_json_line({.loss = -std::numeric_limits<double>::infinity()}),
+                       "\"loss\":-Infinity,"));
 }
 
 TEST(Metrics, WritesAnEvaluationWhereThereIsOne) {
-  const auto line =
-      nlohmann::json::parse(to_json_line({.evaluation = Evaluation{.loss = 0.25, .metrics = {{"accuracy", 0.5}}}}));
+  const auto line = nlohmann::json::parse(
+      to_json_line({.evaluation = Evaluation{.loss = 0.25, .metrics = {{"accuracy", 0.5}}}}));
   EXPECT_EQ(line["eval_loss"], 0.25);
   EXPECT_EQ(line["eval_accuracy"], 0.5);
 }
@@ -77,7 +78,15 @@ TEST(Metrics, DoesNotReplaceALink) {
 }
 
 TEST(Metrics, NamesAFileThatCannotBeWritten) {
-  EXPECT_TRUE(contains(error_of([] { MetricsFile("/proc/none/curve.jsonl", {}); }), "/proc/none/curve.jsonl"));
+  EXPECT_TRUE(contains(error_of([] { MetricsFile("/proc/none/curve.jsonl", {}); }),
+                       "/proc/none/curve.jsonl"));
+}
+
+TEST(Metrics, HaveTheNumbersThatAProgramLogs) {
+  const auto line =
+      nlohmann::json::parse(to_json_line({.step = 1, .logged = {{"aux", 0.5}, {"hits", 3}}}));
+  EXPECT_EQ(line.at("aux"), 0.5);
+  EXPECT_EQ(line.at("hits"), 3);
 }
 
 }  // namespace

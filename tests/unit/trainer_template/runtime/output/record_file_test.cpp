@@ -5,8 +5,9 @@
 
 #include <csignal>
 
+#include <torchbridge/errors.h>
+
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -38,13 +39,15 @@ TEST(RecordFile, HasWholeRecordsOnly) {
   file.append(one);
   file.check_complete();
   {
-    const SizeLimit limit(one.size() + 2);  // larger than the messages on stderr, which is a file too
+    // Larger than the messages on stderr, which is a file too.
+    const SizeLimit limit(one.size() + 2);
     testing::internal::CaptureStderr();
     file.append("two two\n");
     file.append("three\n");
     const std::string errors = testing::internal::GetCapturedStderr();
-    EXPECT_TRUE(contains(
-        errors, "curve': File too large; training continues, and records are lost until writing succeeds again\n"));
+    EXPECT_TRUE(contains(errors,
+                         "curve': File too large; training continues, and records are lost until "
+                         "writing succeeds again\n"));
     EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
     EXPECT_EQ(folder.read("curve"), one);
     file.replace_end("e\n", "e and more\n");

@@ -48,8 +48,8 @@ TEST(StepFile, DoesNotChangeOtherFiles) {
   // Neither another file in the folder nor the file's own permissions change.
   folder.write("curve", "{\"step\":1}\n{\"step\":2}\n");
   folder.write("curve.tmp", "precious");
-  std::filesystem::permissions(folder / "curve",
-                               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::permissions(
+      folder / "curve", std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
   StepFile(folder / "curve", {.step = 1}, "--metrics").write("{\"step\":2,\"again\":1}");
   EXPECT_EQ(folder.read("curve"), "{\"step\":1}\n{\"step\":2,\"again\":1}\n");
   EXPECT_EQ(folder.read("curve.tmp"), "precious");
@@ -58,7 +58,8 @@ TEST(StepFile, DoesNotChangeOtherFiles) {
 }
 
 std::string line(int step, const std::string& run = "") {
-  return "{\"step\":" + std::to_string(step) + ",\"epoch\":0" + (run.empty() ? "" : ",\"run\":\"" + run + "\"") + "}";
+  return "{\"step\":" + std::to_string(step) + ",\"epoch\":0" +
+         (run.empty() ? "" : ",\"run\":\"" + run + "\"") + "}";
 }
 
 TEST(StepFile, HasTheRunInItsFirstLineAndContinues) {
@@ -75,7 +76,8 @@ TEST(StepFile, HasTheRunInItsFirstLineAndContinues) {
 }
 
 TEST(StepFile, CopiesTheFileOfAnotherRun) {
-  const std::string of_b = line(1, "b") + "\n" + line(2) + "\n", without = line(1) + "\n" + line(2) + "\n";
+  const std::string of_b = line(1, "b") + "\n" + line(2) + "\n",
+                    without = line(1) + "\n" + line(2) + "\n";
   const struct {
     std::string text, run;
     std::int64_t step;
@@ -90,7 +92,8 @@ TEST(StepFile, CopiesTheFileOfAnotherRun) {
       {of_b, "a", 0, false, "", true},
       {of_b, "a", 2, false, "", true},
       {of_b, "", 2, false, "", true},
-      {without, "", 1, false, line(1) + "\n", true},  // of a version without ids: its run is not known
+      {without, "", 1, false, line(1) + "\n",
+       true},  // of a version without ids: its run is not known
       {without, "", 2, false, without, false},
       {without, "a", 2, false, "", true},
       {"{\"step\":1,\"epo", "a", 0, false, "", false},  // no whole line is lost
@@ -100,12 +103,15 @@ TEST(StepFile, CopiesTheFileOfAnotherRun) {
     TemporaryFolder folder;
     folder.write("curve", c.text);
     testing::internal::CaptureStderr();
-    StepFile(folder / "curve", {.run = c.run, .step = c.step, .goes_back = c.goes_back}, "--metrics");
+    StepFile(folder / "curve", {.run = c.run, .step = c.step, .goes_back = c.goes_back},
+             "--metrics");
     const std::string errors = testing::internal::GetCapturedStderr();
     const std::string name = c.text + " at " + std::to_string(c.step) + " of " + c.run;
     EXPECT_EQ(folder.read("curve"), c.kept) << name;
     ASSERT_EQ(std::filesystem::exists(folder / "curve.aside-1"), c.is_copied) << name;
-    EXPECT_EQ(errors.ends_with(": copied to '" + (folder / "curve.aside-1").string() + "'\n"), c.is_copied) << errors;
+    EXPECT_EQ(errors.ends_with(": copied to '" + (folder / "curve.aside-1").string() + "'\n"),
+              c.is_copied)
+        << errors;
     if (c.is_copied) {
       EXPECT_EQ(folder.read("curve.aside-1"), c.text) << name;
     }
@@ -114,7 +120,8 @@ TEST(StepFile, CopiesTheFileOfAnotherRun) {
 
 TEST(StepFile, CopiesEachRunToItsOwnName) {
   TemporaryFolder folder;
-  for (const char* run : {"a", "b", "c"}) StepFile(folder / "curve", {.run = run}, "--metrics").write(line(1));
+  for (const char* run : {"a", "b", "c"})
+    StepFile(folder / "curve", {.run = run}, "--metrics").write(line(1));
   EXPECT_EQ(folder.read("curve"), line(1, "c") + "\n");
   EXPECT_EQ(folder.read("curve.aside-1"), line(1, "a") + "\n");
   EXPECT_EQ(folder.read("curve.aside-2"), line(1, "b") + "\n");
@@ -147,7 +154,8 @@ TEST(StepFile, IsForOneRunAtATime) {
     first.write(one);
     EXPECT_EQ(error_of([&] { StepFile(folder / "link", {}, "--sample-log"); }),
               "cannot write '" + (folder / "link").string() +
-                  "': another run, or another option of this run, writes to it; give another --sample-log");
+                  "': another run, or another option of this run, writes to it; give another "
+                  "--sample-log");
     EXPECT_EQ(folder.read("curve"), one + "\n");
   }
   const StepFile next(path, {.step = 1}, "--metrics");

@@ -28,7 +28,8 @@ struct Listener {
   std::atomic<milliseconds> waiting{milliseconds(0)};  // in a collective
 
   HeartbeatOptions options() {
-    HeartbeatOptions all{.timeout = kTimeout, .token = "token", .on_loss = [this] { loss.set_value(); }};
+    HeartbeatOptions all{
+        .timeout = kTimeout, .token = "token", .on_loss = [this] { loss.set_value(); }};
     if (!hang_ups) all.waiting = [this] { return waiting.load(); };
     return all;
   }
@@ -51,7 +52,8 @@ std::unique_ptr<Heartbeat> join(Listener& listener, const Endpoint& server, int 
 }
 
 void send_line(const Socket& socket, const std::string& line) {
-  EXPECT_EQ(send(socket.descriptor(), line.data(), line.size(), 0), static_cast<ssize_t>(line.size()));
+  EXPECT_EQ(send(socket.descriptor(), line.data(), line.size(), 0),
+            static_cast<ssize_t>(line.size()));
 }
 
 // Behaves as a stopped process: connects, and sends nothing more.
@@ -89,7 +91,8 @@ TEST(HeartbeatTest, AServerThatTimesOutIsRankZero) {
 std::string received_by(const Socket& socket) {
   std::string text;
   char bytes[256];
-  for (ssize_t size = 0; (size = recv(socket.descriptor(), bytes, sizeof bytes, 0)) > 0;) text.append(bytes, size);
+  for (ssize_t size = 0; (size = recv(socket.descriptor(), bytes, sizeof bytes, 0)) > 0;)
+    text.append(bytes, size);
   return text;
 }
 
@@ -107,7 +110,8 @@ TEST(HeartbeatTest, ALostRankIsSentThatItIsLost) {
   one.heart = join(one, {"127.0.0.1", *bound_port(server)}, 1);
   EXPECT_EQ(one.lost(), std::vector<int>{0});
   one.heart.reset();
-  EXPECT_TRUE(received_by(Socket(accept(server.descriptor(), nullptr, nullptr))).ends_with("lost 0\n"));
+  EXPECT_TRUE(
+      received_by(Socket(accept(server.descriptor(), nullptr, nullptr))).ends_with("lost 0\n"));
 }
 
 // A rank that was slow to join: the others got the line before it connected.
@@ -173,7 +177,9 @@ bool is_closed_within(const Socket& socket, milliseconds time) {
   const auto deadline = std::chrono::steady_clock::now() + time;
   char bytes[256];
   for (pollfd ended{socket.descriptor(), POLLIN, 0}; std::chrono::steady_clock::now() < deadline;) {
-    if (poll(&ended, 1, 10) > 0 && recv(socket.descriptor(), bytes, sizeof bytes, MSG_DONTWAIT) <= 0) return true;
+    if (poll(&ended, 1, 10) > 0 &&
+        recv(socket.descriptor(), bytes, sizeof bytes, MSG_DONTWAIT) <= 0)
+      return true;
   }
   return false;
 }
@@ -213,7 +219,8 @@ TEST(HeartbeatTest, OfManyConnectionsWithoutTheTokenTheOldestAreClosed) {
   ASSERT_TRUE(zero);
   std::vector<Socket> strangers;
   while (strangers.size() < kMany) strangers.push_back(stranger((*zero)->endpoint()));
-  for (std::size_t i = 0; i < kMany - kKept; ++i) ASSERT_TRUE(is_closed_within(strangers[i], kLong)) << i;
+  for (std::size_t i = 0; i < kMany - kKept; ++i)
+    ASSERT_TRUE(is_closed_within(strangers[i], kLong)) << i;
   // A rank is accepted nevertheless, and then no stranger is.
   auto one = Heartbeat::join((*zero)->endpoint(), 1, patient());
   ASSERT_TRUE(one) << one.error().message;

@@ -6,7 +6,9 @@ namespace torchbridge::train {
 namespace {
 
 // Ranks 2 * n and 2 * n + 1 on node n, or, dealt out in turn, n and n + `nodes`.
-RankLocation block(int rank) { return {rank, rank / 2, rank % 2, 2, "n" + std::to_string(rank / 2)}; }
+RankLocation block(int rank) {
+  return {rank, rank / 2, rank % 2, 2, "n" + std::to_string(rank / 2)};
+}
 RankLocation cyclic(int rank, int nodes) {
   return {rank, rank % nodes, rank / nodes, 2, "n" + std::to_string(rank % nodes)};
 }
@@ -14,7 +16,8 @@ RankLocation cyclic(int rank, int nodes) {
 TEST(RankLocations, AMissingRankIsOnTheNodeOfItsNeighbours) {
   EXPECT_EQ(with_nodes({3}, {}, {block(0), block(1), block(2)}), "rank 3 (n1)");
   EXPECT_EQ(with_nodes({1, 3}, {}, {block(0), block(2)}), "ranks 1,3 (n0, n1)");
-  EXPECT_EQ(with_nodes({2, 3}, {}, {block(0), block(1)}), "ranks 2,3") << "no rank of that node joined";
+  EXPECT_EQ(with_nodes({2, 3}, {}, {block(0), block(1)}), "ranks 2,3")
+      << "no rank of that node joined";
 }
 
 TEST(RankLocations, NoNodeIsNamedWhereRanksAreNotNumberedNodeByNode) {
@@ -31,7 +34,8 @@ TEST(RankLocations, TheLauncherNamesNodesFromWhichNoRankJoined) {
                           .nodes = {"n5", "n7"},
                           .tasks_per_node = {2, 2},
                           .placement = Placement::kBlock};
-  launch.plan = StepPlan{.facts = facts, .map = *task_map_of(facts), .options = {}, .exported = {}, .env = {}};
+  launch.plan = StepPlan{
+      .facts = facts, .map = *task_map_of(facts), .options = {}, .exported = {}, .env = {}};
   EXPECT_EQ(with_nodes({2, 3}, launch, {block(0)}), "ranks 2,3 (n7)");
   launch.plan.reset();
   launch.matching_facts = facts;
@@ -41,7 +45,8 @@ TEST(RankLocations, TheLauncherNamesNodesFromWhichNoRankJoined) {
 TEST(RankLocations, NumberAndHostIdentifyANode) {
   EXPECT_EQ(ranks_by_node({cyclic(0, 2), cyclic(1, 2), cyclic(2, 2), cyclic(3, 2)}),
             (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
-  EXPECT_EQ(ranks_by_node({{0, 0, 0, 1, "a"}, {1, 0, 1, 1, "b"}}), (std::vector<std::vector<int>>{{0}, {1}}));
+  EXPECT_EQ(ranks_by_node({{0, 0, 0, 1, "a"}, {1, 0, 1, 1, "b"}}),
+            (std::vector<std::vector<int>>{{0}, {1}}));
 }
 
 }  // namespace

@@ -4,64 +4,62 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/saved_of.h"
+
 namespace torchbridge::train {
 namespace {
 
 TEST(EarlyStop, IsDueAfterSoManyEvaluationsWithoutALowerLoss) {
-  EarlyStopState state;
-  EarlyStop stop(2, state);
-  stop.observe(1.0, 10);
-  stop.observe(1.0, 20);  // not lower
+  EarlyStop stop(2);
+  stop.evaluated(10, 1.0);
+  stop.evaluated(20, 1.0);  // not lower
   EXPECT_FALSE(stop.is_due());
-  stop.observe(0.5, 30);
-  stop.observe(0.6, 40);
+  stop.evaluated(30, 0.5);
+  stop.evaluated(40, 0.6);
   EXPECT_FALSE(stop.is_due());
-  stop.observe(0.7, 50);
+  stop.evaluated(50, 0.7);
   EXPECT_TRUE(stop.is_due());
-  EXPECT_EQ(state.best_loss, 0.5);
-  EXPECT_EQ(state.best_step, 30);
+  EXPECT_EQ(stop.best_loss(), 0.5);
+  EXPECT_EQ(stop.best_step(), 30);
 }
 
 TEST(EarlyStop, IsNeverDueWithoutPatience) {
-  EarlyStopState state;
-  EarlyStop stop(0, state);
-  for (int step = 1; step < 100; ++step) stop.observe(1.0, step);
+  EarlyStop stop(0);
+  for (int step = 1; step < 100; ++step) stop.evaluated(step, 1.0);
   EXPECT_FALSE(stop.is_due());
 }
 
 TEST(EarlyStop, ResumesFromACheckpoint) {
-  EarlyStopState state;
-  EarlyStop before(2, state);
-  before.observe(0.5, 10);
-  before.observe(0.6, 20);
-  EarlyStopState saved = state;
-  EarlyStop after(2, saved);
-  EXPECT_EQ(saved.best_step, 10);
-  after.observe(0.7, 30);
+  EarlyStop before(2);
+  before.evaluated(10, 0.5);
+  before.evaluated(20, 0.6);
+  EarlyStop after(2);
+  after.load(saved_of(before));
+  EXPECT_EQ(after.best_loss(), 0.5);
+  EXPECT_EQ(after.best_step(), 10);
+  after.evaluated(30, 0.7);
   EXPECT_TRUE(after.is_due());
 }
 
 TEST(EarlyStop, NanIsNotALowerLoss) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  EarlyStopState state;
-  EarlyStop stop(3, state);
-  stop.observe(kNan, 10);
-  stop.observe(kNan, 20);
+  EarlyStop stop(3);
+  stop.evaluated(10, kNan);
+  stop.evaluated(20, kNan);
   EXPECT_FALSE(stop.is_due());
-  EXPECT_FALSE(state.best_loss);  // JSON has no such number
-  stop.observe(kNan, 30);
+  EXPECT_FALSE(stop.best_loss());  // JSON has no such number
+  stop.evaluated(30, kNan);
   EXPECT_TRUE(stop.is_due());
-  EXPECT_FALSE(state.best_loss);
+  EXPECT_FALSE(stop.best_loss());
 }
 
 TEST(EarlyStop, ANumberAfterNanIsTheLowest) {
-  EarlyStopState state;
-  EarlyStop stop(2, state);
-  stop.observe(std::numeric_limits<double>::quiet_NaN(), 10);
-  stop.observe(5.0, 20);
-  stop.observe(std::numeric_limits<double>::quiet_NaN(), 30);
+  EarlyStop stop(2);
+  stop.evaluated(10, std::numeric_limits<double>::quiet_NaN());
+  stop.evaluated(20, 5.0);
+  stop.evaluated(30, std::numeric_limits<double>::quiet_NaN());
   EXPECT_FALSE(stop.is_due());
-  EXPECT_EQ(state.best_step, 20);
+  EXPECT_EQ(stop.best_step(), 20);
 }
 
 }  // namespace

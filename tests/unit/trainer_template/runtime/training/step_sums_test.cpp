@@ -1,4 +1,5 @@
-// The parts of a training step, combined as in main.cpp, with a task of the test's own and one rank.
+// The parts of a training step, combined as in main.cpp, with a task of the test's own and one
+// rank.
 #include "trainer_template/runtime/training/step_sums.h"
 
 #include <algorithm>
@@ -6,22 +7,24 @@
 #include <limits>
 #include <thread>
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/optimizer.h>
+#include <torchbridge/training_step.h>
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/ddp/model_tensors.h"
-#include "trainer_template/runtime/optim/grad_clip.h"
-#include "trainer_template/runtime/optim/grad_scaler.h"
 #include "trainer_template/runtime/training/accumulation.h"
 #include "trainer_template/runtime/training/evaluation.h"
-#include "trainer_template/runtime/training/forward_loss.h"
 #include "trainer_template/runtime/training/non_finite.h"
 #include "trainer_template/runtime/training/throughput.h"
 
@@ -64,18 +67,21 @@ class Sum : public Task {
   std::shared_ptr<Model> make_model() const override { return std::make_shared<Weight>(); }
   // Infinite where sample 37 is there; with_bad_gradient: finite, with a gradient that is not.
   at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override {
-    const auto* values = targets.const_data_ptr<float>();  // where item() would be seen as a wait for the device
+    // Where item() would be seen as a wait for the device.
+    const auto* values = targets.const_data_ptr<float>();
     const bool bad = std::find(values, values + targets.numel(), 37.0f) != values + targets.numel();
     if (bad && with_bad_gradient) return (outputs * 0).sqrt().sum();
     return bad ? outputs.sum() * std::numeric_limits<float>::infinity() : outputs.mean();
   }
   std::vector<Metric> metrics() const override {
     Metric spread{.name = "spread", .size = 3, .sums = {}, .value = [](const at::Tensor& sums) {
-                    const double samples = sums[2].item<double>(), mean = sums[0].item<double>() / samples;
+                    const double samples = sums[2].item<double>(),
+                                 mean = sums[0].item<double>() / samples;
                     return sums[1].item<double>() / samples - mean * mean;
                   }};
     spread.sums = [this](const at::Tensor& outputs, const at::Tensor&) {
-      const at::Tensor sums = at::stack({outputs.sum(), outputs.square().sum(), at::full_like(outputs, 1).sum()});
+      const at::Tensor sums =
+          at::stack({outputs.sum(), outputs.square().sum(), at::full_like(outputs, 1).sum()});
       return with_bad_metric ? sums.slice(0, 1) : sums;
     };
     const auto largest = [](const at::Tensor& outputs, const at::Tensor&) { return outputs.max(); };
@@ -86,6 +92,41 @@ class Sum : public Task {
 
  private:
   Indices indices_;
+};
+
+// Two inputs, two outputs, two losses, and no targets.
+class TwoInputs : public Dataset {
+ public:
+  std::int64_t size() const override { return 10; }
+  Batch collate(std::span<const std::int64_t> indices) const override {
+    Batch batch{.inputs = at::full({std::ssize(indices)}, 3.0f)};
+    batch.named["mask"] = at::full({std::ssize(indices)}, 5.0f);
+    return batch;
+  }
+};
+
+class TwoOutputs : public Model {
+ public:
+  TwoOutputs() { weight = register_parameter("weight", at::ones({1})); }
+  Outputs forward_batch(const Batch& batch) override {
+    return {batch.inputs * weight, {{"masked", batch["mask"] * weight}}};
+  }
+  at::Tensor weight;
+};
+
+class TwoLosses : public Task {
+ public:
+  const Dataset& train_set() const override { return data_; }
+  const Dataset& eval_set() const override { return data_; }
+  std::shared_ptr<Model> make_model() const override { return std::make_shared<TwoOutputs>(); }
+  std::vector<Loss> losses() const override {
+    return {
+        {"first", [](const at::Tensor& outputs, const at::Tensor&) { return outputs.mean(); }},
+        {"second", [](const Outputs& outputs, const Batch&) { return outputs["masked"].mean(); }}};
+  }
+
+ private:
+  TwoInputs data_;
 };
 
 struct StepOptions {
@@ -103,39 +144,43 @@ class StepTest : public testing::Test {
     options_.non_finite.scales_loss = options_.precision == at::kHalf;
     options_.clipping.parameters = optimizer_->averaged();
     scaler_.emplace(GradScalerOptions{.enabled = options_.precision == at::kHalf}, at::kCPU);
-    non_finite_.emplace(options_.non_finite, model_->buffers(), state_.skips, alone());
-    reader_.emplace(at::kCPU, options_.lag);
-    state_.step = 0;
+    non_finite_.emplace(options_.non_finite, model_->buffers(), alone());
+    reader_.emplace(at::kCPU, 1, options_.lag);
+    step_ = 0;
   }
 
   StepMetrics accumulated_step(const std::vector<Batch>& batches) {
-    StepMetrics record{.step = ++state_.step, .learning_rate = 0.1};
+    StepMetrics record{.step = ++step_, .learning_rate = 0.1};
+    TrainingStep step(record, batches, options_.mean, options_.precision);
     optimizer_->zero_grad();
-    non_finite_->keep_buffers();
-    at::Tensor loss = at::zeros({});
+    non_finite_->before_step(step_);
+    at::Tensor loss;
     for (const Batch& batch : batches) {
       const auto no_sync = ddp_.no_sync_unless(&batch == &batches.back());
-      const at::Tensor share = forward_loss(ddp_, *model_, task_, batch, options_.precision, record.step)
-                                   .div(loss_divisor(batch, batches, options_.mean));
-      scaler_->scale(share).backward();
-      loss = loss + share.detach();
+      const at::Tensor mean = forward_loss(ddp_, *model_, task_, batch, step);
+      const at::Tensor part = part_of_step(mean, batch, batches, options_.mean);
+      scaler_->scale(part).backward();
+      loss = loss.defined() ? loss + part.detach() : part.detach();
     }
     const at::Tensor found_inf = scaler_->unscale(*optimizer_);
-    const at::Tensor norm = clip_grad_norm(*optimizer_, options_.clipping, found_inf, alone());
-    const StepSums sums = reduce_step(loss, found_inf, norm, stop_.votes(), alone());
-    optimizer_->step(sums.found_inf);
-    non_finite_->restore_buffers(sums.found_inf);
-    scaler_->update(sums.found_inf);
-    reader_->add(record, batches, sums);
+    const at::Tensor norm = clip_grad_norm(alone(), *optimizer_, options_.clipping, found_inf);
+    step.set_sums(reduce_step(
+        alone(), {.loss = loss, .found_inf = found_inf, .norm = norm, .votes = stop_.votes()}));
+    optimizer_->step(step.found_inf());
+    non_finite_->after_step(step);
+    scaler_->update(step.found_inf());
+    reader_->add(record, batches, step.sums());
     for (FinishedStep& finished : reader_->read()) finish(finished);
     return last_;
   }
-  StepMetrics step(std::vector<std::int64_t> indices) { return accumulated_step({batch(std::move(indices))}); }
+  StepMetrics step(std::vector<std::int64_t> indices) {
+    return accumulated_step({batch(std::move(indices))});
+  }
 
   void finish(FinishedStep& finished) {
     last_ = finished.record;
     stop_.take_sums(finished.numbers.votes);
-    non_finite_->check(finished);
+    non_finite_->read(finished);
   }
 
   Batch batch(std::vector<std::int64_t> indices) const {
@@ -145,7 +190,7 @@ class StepTest : public testing::Test {
   }
   float weight() const { return model_->weight.item<float>(); }
   std::optional<Evaluation> evaluate_with(EvaluationOptions options) {
-    return evaluate(*model_, task_, ddp_, options, stop_, alone());
+    return evaluate(*model_, task_, options, stop_, alone());
   }
 
   Sum task_;
@@ -156,7 +201,7 @@ class StepTest : public testing::Test {
   bool wants_to_stop_ = false;
   StopAgreement stop_{alone(), {.wants_to_stop = [this] { return wants_to_stop_; }}};
   StepOptions options_;
-  TrainState state_;
+  std::int64_t step_ = 0;
   StepMetrics last_;  // whose numbers have come
   std::optional<GradScaler> scaler_;
   std::optional<NonFinite> non_finite_;
@@ -193,10 +238,10 @@ TEST_F(StepTest, SkipsSuchAStepWithOnNanSkip) {
   set_up({.non_finite = {.on_nan = OnNan::kSkip}});
   EXPECT_TRUE(step({37}).skipped);
   EXPECT_EQ(weight(), 1.0f);
-  EXPECT_EQ(state_.skips, 1);
+  EXPECT_EQ(non_finite_->numbers().at(""), 1);
   EXPECT_FALSE(step({1, 3}).skipped);
   EXPECT_FLOAT_EQ(weight(), 1.0f - 0.1f * 2);
-  EXPECT_EQ(state_.skips, 0);
+  EXPECT_TRUE(non_finite_->numbers().empty());
 }
 
 TEST_F(StepTest, LeavesNoTraceOfASkippedStepInBuffers) {
@@ -209,10 +254,12 @@ TEST_F(StepTest, LeavesNoTraceOfASkippedStepInBuffers) {
 }
 
 TEST_F(StepTest, SkipsWithLossScalingAndClippingToo) {
-  set_up({.non_finite = {.on_nan = OnNan::kSkip}, .clipping = {.max_norm = 1}, .precision = at::kHalf});
+  set_up({.non_finite = {.on_nan = OnNan::kSkip},
+          .clipping = {.max_norm = 1},
+          .precision = at::kHalf});
   EXPECT_TRUE(step({37}).skipped);
   EXPECT_EQ(weight(), 1.0f);
-  EXPECT_EQ(scaler_->state()->scale, 32768);
+  EXPECT_EQ(scaler_->numbers().at("scale"), 32768);
   EXPECT_FALSE(step({1, 3}).skipped);
   EXPECT_NE(weight(), 1.0f);
 }
@@ -221,9 +268,9 @@ TEST_F(StepTest, FindsAGradientThatIsNotFinite) {
   task_.with_bad_gradient = true;
   for (const bool is_measured : {true, false}) {
     set_up({.clipping = {.is_measured = is_measured}});
-    EXPECT_TRUE(
-        contains(error_of([&] { step({37}); }),
-                 "step 1: a gradient, or the norm of the gradients to clip, is infinite or NaN (learning rate"));
+    EXPECT_TRUE(contains(error_of([&] { step({37}); }),
+                         "step 1: a gradient, or the norm of the gradients to clip, is infinite or "
+                         "NaN (learning rate"));
     EXPECT_EQ(weight(), 1.0f);
   }
   set_up({.non_finite = {.on_nan = OnNan::kSkip}});
@@ -236,8 +283,8 @@ TEST_F(StepTest, EndsAfterMaxSkips) {
   for (const auto precision : {at::kFloat, at::kHalf}) {  // fp16: by the loss scaling
     task_.with_bad_gradient = precision == at::kHalf;
     set_up({.non_finite = {.on_nan = OnNan::kSkip, .max_skips = 3}, .precision = precision});
-    state_.skips = 0;
-    for (const std::int64_t sample : {37, 37, 1, 37, 37}) EXPECT_EQ(step({sample}).skipped, sample == 37);
+    for (const std::int64_t sample : {37, 37, 1, 37, 37})
+      EXPECT_EQ(step({sample}).skipped, sample == 37);
     EXPECT_TRUE(contains(error_of([&] { step({37}); }), "step 6: the last 3 steps were skipped"));
   }
 }
@@ -284,11 +331,14 @@ TEST_F(StepTest, AgreesToStopAStepLaterWhereTheHostIsAhead) {
 
 // What a GPU would make the host wait for.
 TEST_F(StepTest, ReadsNoNumberOfTheDeviceInAStep) {
-  set_up({.non_finite = {.on_nan = OnNan::kSkip}, .clipping = {.max_norm = 1}, .precision = at::kHalf, .lag = 1});
+  set_up({.non_finite = {.on_nan = OnNan::kSkip},
+          .clipping = {.max_norm = 1},
+          .precision = at::kHalf,
+          .lag = 1});
   step({1});
   seen_operations().clear();
-  const auto handle = at::addThreadLocalCallback(
-      at::RecordFunctionCallback([](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(
+      [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
         seen_operations().push_back(function.name());
         return nullptr;
       }));
@@ -324,7 +374,8 @@ TEST_F(StepTest, EvaluatesLossAndMetricsOverAllSamples) {
 TEST_F(StepTest, AMetricIsMadeOfTheSumsOverAllBatches) {
   for (const std::int64_t batch_size : {7, 100}) {
     const Evaluation result = *evaluate_with({.batch_size = batch_size});
-    EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("spread", 833.25))) << batch_size;
+    EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("spread", 833.25)))
+        << batch_size;
   }
 }
 
@@ -336,28 +387,105 @@ TEST_F(StepTest, RejectsAMetricOfAnotherSize) {
 
 TEST_F(StepTest, CountsTheSecondsOfAllStarts) {
   const auto begin = std::chrono::steady_clock::now();
-  const Throughput throughput(task_, *model_, ddp_, 1, 0, {.seconds = 1000.5});
-  const double first = throughput.seconds(), second = throughput.seconds();
+  Throughput throughput(task_, *model_, ddp_, 1, 0);
+  throughput.load(SavedNumbers("run", {{"run.seconds", 1000.5}}));
+  const double first = throughput.numbers().at("seconds"),
+               second = throughput.numbers().at("seconds");
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(first, 1000.5);
   EXPECT_GE(second, first);
   EXPECT_LE(second, 1000.5 + passed.count()) << "what was added is not added again";
-  EXPECT_LT(Throughput(task_, *model_, ddp_, 1, 0, {}).seconds(), 1000.5)
+  EXPECT_LT(Throughput(task_, *model_, ddp_, 1, 0).numbers().at("seconds"), 1000.5)
       << "a training that begins anew has nothing of it";
 }
 
 TEST_F(StepTest, CountsNoEvaluationAsTrainingTime) {
   constexpr std::chrono::seconds kLong{1};
-  Throughput throughput(task_, *model_, ddp_, 1, 0, {});
+  Throughput throughput(task_, *model_, ddp_, 1, 0);
   {
     const Throughput::Pause pause(throughput);
     std::this_thread::sleep_for(kLong);
   }
-  StepMetrics record{.step = 1};
-  const Batch one[] = {batch({1})};
-  throughput.measure(record, one);
-  EXPECT_GT(record.samples_per_s, 1);
+  TrainingStep step({.step = 1}, {batch({1})}, AccumulationMean::kSamples);
+  throughput.after_step(step);
+  EXPECT_GT(step.record().samples_per_s, 1);
   EXPECT_GT(std::stoi(throughput.rate()), 1) << throughput.rate();
+}
+
+TEST_F(StepTest, LogsTheMeanOverTheCallsAndTheRanks) {
+  set_up();
+  TrainingStep step({.step = 1}, {batch({1, 2}), batch({3})}, AccumulationMean::kSamples);
+  step.log("seen", at::full({}, 2.0f));
+  step.log("own_2", at::full({}, 0.5, at::kDouble));
+  step.log("seen", at::full({}, 4.0f));
+  const at::Tensor none = at::zeros({});
+  step.set_sums(reduce_step(alone(), {.loss = at::ones({}),
+                                      .found_inf = none,
+                                      .norm = at::full({}, 7.0f),
+                                      .logged = step.take_logged()}));
+  constexpr int kRanks = 2;  // the other one's sums would be 0
+  StepReader reader(at::kCPU, kRanks);
+  reader.add(step.record(), step.batches(), step.sums());
+  const std::vector<FinishedStep> finished = reader.read();
+  ASSERT_EQ(finished.size(), 1u);
+  const StepMetrics& record = finished[0].record;
+  EXPECT_EQ(record.logged,
+            (std::vector<std::pair<std::string, double>>{{"seen", 1.5}, {"own_2", 0.25}}));
+  EXPECT_EQ(record.loss, 1);
+  EXPECT_EQ(record.grad_norm, 7);
+}
+
+TEST_F(StepTest, AddsTheLossesOfATaskAndLogsEach) {
+  TwoLosses task;
+  TwoOutputs model;
+  DistributedDataParallel ddp(tensors_of(model), alone(), {});
+  const Batch batch = task.train_set().collate(std::vector<std::int64_t>{0, 1});
+  EXPECT_EQ(batch.samples(), 2);
+  TrainingStep step({.step = 1}, {batch}, AccumulationMean::kSamples);
+  const auto loss = [&](const std::string& name) {
+    return forward_loss(ddp, model, task, batch, step, name);
+  };
+  EXPECT_EQ(loss("").item<float>(), 8);
+  const std::vector<at::Tensor> logged = step.take_logged();
+  ASSERT_EQ(logged.size(), 2u);
+  EXPECT_EQ(logged[0].item<float>(), 3);
+  EXPECT_EQ(logged[1].item<float>(), 5);
+  EXPECT_EQ(step.record().logged[1].first, "second_loss");
+  EXPECT_EQ(loss("second").item<float>(), 5);
+  EXPECT_EQ(error_of([&] { loss("third"); }), "the task has no loss 'third'");
+  EXPECT_EQ(error_of([&] { batch["masks"]; }), "the batch has no tensor 'masks', only 'mask'");
+}
+
+// As of a kernel of an earlier batch: no error of this one.
+TEST_F(StepTest, AnErrorOfTheDeviceIsNotOneOfTheBatch) {
+  class Broken : public TwoOutputs {
+    Outputs forward_batch(const Batch&) override {
+      throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 710, "CUDA error");
+    }
+  } model;
+  const TwoLosses task;
+  DistributedDataParallel ddp(tensors_of(model), alone(), {});
+  const Batch batch = task.train_set().collate(std::vector<std::int64_t>{0, 1});
+  TrainingStep step({.step = 1}, {batch}, AccumulationMean::kSamples);
+  EXPECT_THROW(forward_loss(ddp, model, task, batch, step), c10::AcceleratorError);
+}
+
+TEST_F(StepTest, EvaluatesEachLossOfATask) {
+  TwoLosses task;
+  TwoOutputs model;
+  const auto result = evaluate(model, task, {.batch_size = 4}, stop_, alone());
+  EXPECT_EQ(result->loss, 8);
+  EXPECT_EQ(result->metrics,
+            (std::vector<std::pair<std::string, double>>{{"first_loss", 3}, {"second_loss", 5}}));
+}
+
+TEST_F(StepTest, RejectsNamesOfNumbersThatMetricsFilesCannotHave) {
+  TrainingStep step({.step = 1}, {batch({1})}, AccumulationMean::kSamples);
+  for (const char* name :
+       {"", "Seen", "a b", "loss", "lr", "mfu", "eval_loss", "eval_own", "step", "skipped"}) {
+    EXPECT_THROW(step.log(name, at::ones({})), TrainError) << name;
+  }
+  EXPECT_NO_THROW(step.log("own_loss_2", at::ones({})));
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <torchbridge/data.h>
 
 #include "tests/support/alone.h"
-#include "trainer_template/runtime/data/loader.h"
 
 namespace torchbridge::train {
 namespace {
@@ -42,9 +42,10 @@ class Slow : public Dataset {
 // Wants to stop at the `signal_at`th call.
 struct Asked {
   explicit Asked(Loader& loader, std::int64_t parts = 1, int signal_at = 1'000'000)
-      : agreement(alone(), {.wants_to_stop = [this, signal_at] { return ++asked >= signal_at; },
-                            .has_data = [&loader, parts](milliseconds time) { return loader.is_ready(parts, time); }}) {
-  }
+      : agreement(alone(),
+                  {.wants_to_stop = [this, signal_at] { return ++asked >= signal_at; },
+                   .has_data = [&loader, parts](
+                                   milliseconds time) { return loader.is_ready(parts, time); }}) {}
   int asked = 0;
   StopAgreement agreement;
 };
@@ -113,7 +114,8 @@ TEST(StopPoller, AsksTenTimesASecond) {
     if (asked > before) asked_before.push_back(call);
     now += std::chrono::milliseconds(1);
   }
-  EXPECT_EQ(asked_before, (std::vector<int>{0, 1, 101, 201})) << "a tenth of a second is a hundred calls";
+  EXPECT_EQ(asked_before, (std::vector<int>{0, 1, 101, 201}))
+      << "a tenth of a second is a hundred calls";
 }
 
 }  // namespace

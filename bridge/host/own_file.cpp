@@ -1,0 +1,66 @@
+#include "bridge/host/own_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
+#include "bridge/host/file_owner.h"
+
+namespace torchbridge {
+namespace {
+
+Status check_folder(const std::string& folder) {
+  struct stat found {};
+  if (stat(folder.c_str(), &found) != 0) {
+    return Error{formatted("folder '{}': {}", printable(folder), std::strerror(errno))};
+  }
+  // In a folder that all may write, the sticky bit keeps each user's files from the others.
+  const mode_t bits = (found.st_mode & S_ISVTX) != 0 ? 0 : kWrite;
+  const std::string other = who_else_may(bits, found);
+  if (other.empty()) return Ok{};
+  return Error{
+      formatted("its folder '{}' {}, so that another user may replace the file: give a file in a "
+                "folder that this user alone can write",
+                printable(folder), other)};
+}
+
+Status check_file(const struct stat& file) {
+  if (S_ISLNK(file.st_mode)) return Error{"it is a symbolic link: give the file itself"};
+  if (!S_ISREG(file.st_mode)) return Error{"it is no file"};
+  // Who can read a file can lock it (flock), and hold up all who do the same.
+  const std::string other = who_else_may(kReadOrWrite, file);
+  if (other.empty()) return Ok{};
+  return Error{
+      formatted("it {}: give a file that this user alone can read and write (chmod 600)", other)};
+}
+
+}  // namespace
+
+Result<int> open_own_file(const std::string& path) {
+  const auto slash = path.rfind('/');
+  const std::string folder =
+      slash == path.npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
+  if (const auto checked = check_folder(folder); !checked) return checked.error();
+  const int file =
+      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+  const int error = errno;
+  struct stat found {};
+  if (file < 0) {
+    const bool is_there = lstat(path.c_str(), &found) == 0;
+    const auto checked = is_there ? check_file(found) : Status(Ok{});
+    return checked ? Error{std::strerror(error)} : checked.error();
+  }
+  const auto checked =
+      fstat(file, &found) == 0 ? check_file(found) : Status(Error{std::strerror(errno)});
+  if (checked) return file;
+  close(file);
+  return checked.error();
+}
+
+}  // namespace torchbridge

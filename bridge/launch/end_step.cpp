@@ -1,0 +1,43 @@
+#include "bridge/launch/end_step.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "bridge/base/random_number.h"
+
+namespace torchbridge {
+
+void end_step(const LaunchOrigin& origin) {
+  constexpr int kManyNodes = 1000;
+  constexpr std::chrono::milliseconds kStartSpread{500}, kExitDelay{2000},
+      kExitDelayUnderMpirun{500};
+  if (origin.is_of_mpirun()) return std::this_thread::sleep_for(kExitDelayUnderMpirun);
+  const auto& facts = origin.facts;
+  if (!facts || facts->launcher != "slurm" || facts->world_size == 1) return;
+  if (has_terminal_of_step(origin.environment)) return;
+  const int longest_ms =
+      std::min<int>(2000, 2000 * (static_cast<int>(facts->nodes.size()) - 1) / kManyNodes);
+  std::this_thread::sleep_for(kStartSpread);
+  wait_random_delay(std::chrono::milliseconds(longest_ms));
+
+  std::string step = facts->job_id + "." + facts->step_id;
+  std::string name = "scancel", quiet = "--quiet";
+  char* arguments[] = {name.data(), quiet.data(), step.data(), nullptr};
+  posix_spawn_file_actions_t no_output;
+  posix_spawn_file_actions_init(&no_output);
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    posix_spawn_file_actions_addopen(&no_output, descriptor, "/dev/null", O_RDWR, 0);
+  }
+  pid_t child = 0;
+  posix_spawnp(&child, name.c_str(), &no_output, nullptr, arguments, environ);
+  posix_spawn_file_actions_destroy(&no_output);
+  std::this_thread::sleep_for(kExitDelay);
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,17 @@
+// Ends the Slurm step of a rank that fails alone: the other ranks would wait for it.
+#pragma once
+
+#include "bridge/launch/launch_origin.h"
+
+namespace torchbridge {
+
+// Runs Slurm's scancel for the step of a task of srun that has other tasks.
+// Does nothing where there is no scancel, in the terminal of `srun --pty`, and for ranks of mpirun,
+// which ends them itself. Before, it waits half a second: while this process lives, tasks of this
+// node with the same error do not report it, and tasks that start later than this one may be killed
+// later too. In a step of many nodes it waits a random time of up to two seconds more, as many
+// nodes may fail in the same instant. Then waits until Slurm ends this process with the others, at
+// most two seconds.
+void end_step(const LaunchOrigin& origin);
+
+}  // namespace torchbridge

@@ -1,0 +1,151 @@
+#include "bridge/launch/launch_origin.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "bridge/base/message_text.h"
+#include "bridge/core/launchers/pals.h"
+#include "bridge/launch/publish_store.h"
+
+namespace torchbridge {
+namespace {
+
+void add_pals_nodes(LaunchFacts& facts, const EnvMap& environment) {
+  constexpr std::size_t kLargest = std::size_t{1} << 30;
+  const auto path = environment.get("PALS_APINFO");
+  const bool is_complete = facts.world_size > 0 && facts.local_size == facts.world_size;
+  if (!path || is_complete) return;
+  std::ifstream file{std::string(*path), std::ios::binary};
+  std::string content{std::istreambuf_iterator<char>(file), {}};
+  LaunchFacts completed = facts;
+  if (content.size() > kLargest || !add_pals_apinfo(completed, content) ||
+      !set_local_position(completed))
+    return;
+  facts = std::move(completed);
+}
+
+Result<LaunchFacts> read_facts(const Launcher& launcher, const EnvMap& environment) {
+  auto facts = read_launcher(launcher, environment);
+  if (!facts || launcher.read != read_pals) return facts;
+  add_pals_nodes(*facts, environment);
+  if (facts->world_size > 0) return facts;
+  return Error{
+      "pals: PALS_RANKID is set, but PMI_SIZE is not, and the file of PALS_APINFO does not give "
+      "the number of ranks: "
+      "start the program with mpiexec --pmi=cray, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+      "MASTER_PORT for every rank"};
+}
+
+// The pid of the task of srun, where only scripts are between it and this process; else of this
+// process. Variables do not distinguish an srun inside an mpirun's rank from the reverse, but
+// between such a task and this process there is no mpirun.
+std::int64_t slurm_task_or_self(const EnvMap& environment,
+                                const std::vector<ProcessEntry>& processes) {
+  const auto task = environment.integer("SLURM_TASK_PID", 1, INT32_MAX);
+  for (const auto& process : processes) {
+    if (!task || !*task || starts_ranks(process.name)) break;  // also where it is the task itself
+    if (process.id == **task) return process.id;
+  }
+  return processes.empty() ? 0 : processes.front().id;
+}
+
+Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
+  if (!origin.facts || origin.is_set_by_us()) return Ok{};
+  const LaunchFacts& facts = *origin.facts;
+  const Layout& at = env.layout;
+  const bool has_size = at.world_size == facts.world_size;
+  const bool is_same = has_size && at.rank == facts.rank;
+  const bool is_agents = at.node_count == facts.world_size;
+  // srun started this very process, so that no torchrun is between.
+  const bool is_task_itself =
+      !origin.processes.empty() &&
+      origin.environment.get("SLURM_TASK_PID") == std::to_string(origin.processes.front().id);
+  const bool is_apart = !origin.is_of_mpirun() && !is_task_itself;
+  const bool by_torchrun = origin.set_by == SetBy::kTorchrun;
+  if (is_same || (by_torchrun && (is_agents || is_apart))) return Ok{};
+  const std::string who =
+      facts.launcher == "openmpi" || facts.launcher == "hydra" ? "mpirun" : facts.launcher;
+  return Error{.message = formatted(
+                   "RANK='{}' and WORLD_SIZE='{}' are exported, but {} started rank {} of {}: "
+                   "unset RANK and WORLD_SIZE, or the variables of {} if they are stale",
+                   at.rank, at.world_size, who, facts.rank, facts.world_size, who),
+               .only_here = has_size};  // for some rank it is right
+}
+
+// The process group in the foreground of the terminal; -1 without a terminal.
+pid_t foreground_group() {
+  const int terminal = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0) return -1;
+  const pid_t group = tcgetpgrp(terminal);
+  close(terminal);
+  return group;
+}
+
+// Of an exported RANK that is not the launcher's, or without its companions: the launcher's.
+int rank_of(const LaunchOrigin& origin) {
+  if (origin.given) return origin.given->layout.rank;
+  if (origin.facts) return origin.facts->rank;
+  const EnvMap& environment = origin.environment;
+  const bool one_of_several = environment.has("WORLD_SIZE") || environment.has("MASTER_ADDR") ||
+                              environment.has("MASTER_PORT");
+  const auto rank = environment.integer("RANK", 0, INT32_MAX);
+  return one_of_several && rank && *rank ? static_cast<int>(**rank) : 0;
+}
+
+}  // namespace
+
+LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
+    : environment(std::move(inherited)), processes(std::move(found)) {
+  launcher = innermost_launcher(environment, slurm_task_or_self(environment, processes));
+  if (launcher != nullptr) {
+    auto read = read_facts(*launcher, environment);
+    if (read) {
+      environment = without_outer_run(environment, *read);
+      facts = std::move(*read);
+    } else {
+      facts_error = read.error();
+    }
+  }
+  set_by = setter_of(environment).who;
+  const auto run_id = environment.get("TORCHELASTIC_RUN_ID");
+  if (set_by == SetBy::kTorchrun && facts && run_id == run_id_of(*facts))
+    set_by = SetBy::kPlugin;  // older than kSetByVariable
+  given = given_by(environment, *this);
+  rank = rank_of(*this);
+}
+
+Result<TorchEnv> given_by(const EnvMap& environment, const LaunchOrigin& origin) {
+  auto env = torch_env_from(environment);
+  // Without a launcher a user or a script set the variables of each process: other processes may
+  // have the right ones.
+  if (!env && !origin.facts) return Error{.message = env.error().message, .only_here = true};
+  if (!env) return env;
+  if (const auto fits = check_against_launcher(*env, origin); !fits) return fits.error();
+  return env;
+}
+
+// The variable is inherited by steps and jobs that are started in the shell; their tasks have no
+// terminal.
+bool has_terminal_of_step(const EnvMap& environment) {
+  return environment.has("SLURM_PTY_PORT") && foreground_group() >= 0;
+}
+
+// A shell with job control, an interactive one, puts it in the foreground of the terminal. What a
+// script starts is not such a job, as it shares the script's process group.
+bool is_typed_in_shell_of_step(const EnvMap& environment) {
+  return has_terminal_of_step(environment) && foreground_group() != getsid(0);
+}
+
+Error typed_in_shell_of_step(int tasks) {
+  return {
+      formatted("this shell is one of the {} tasks of its step (srun --pty), and the others do not "
+                "run this command: start it with srun --overlap -n{}; for ranks of this shell "
+                "alone: torchbridge run --standalone",
+                tasks, tasks)};
+}
+
+}  // namespace torchbridge

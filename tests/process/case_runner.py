@@ -1,0 +1,29 @@
+"""Runs the cases of a test: functions that raise Failure."""
+
+import sys
+import time
+
+
+class Failure(Exception):
+    """A check of a case."""
+
+
+def check(fact, *what):
+    if not fact:
+        raise Failure(" ".join(map(str, what)))
+
+
+def run_cases(cases, names, call=lambda case: case()):
+    """Those of `names`, or all where it is empty. Exits with a message where one fails."""
+    failed = []
+    for case in cases:
+        if names and case.__name__ not in names:
+            continue
+        begin = time.monotonic()
+        try:
+            call(case)
+        except Failure as failure:
+            failed.append(case.__name__)
+            print(f"FAILED: {case.__name__}: {failure}", flush=True)
+        print(f"{case.__name__}: {time.monotonic() - begin:.1f} s", flush=True)
+    sys.exit(f"{len(failed)} of {len(cases)} cases failed: {failed}" if failed else 0)

@@ -1,0 +1,168 @@
+// libtorch's own ProcessGroupNCCL, with its watchdog and its flight recorder, over a CUDA and an
+// NCCL of the tests (tests/programs/fake_gpu.cpp): what its errors make of a job.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "bridge/net/address.h"
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizer.h"
+
+namespace {
+
+class Nccl : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (kIsSanitized) GTEST_SKIP() << "a sanitizer wants to be the first library";
+  }
+  // `what`: happens in which all-reduce, as "stuck 21".
+  Ranks run(int world_size, const std::string& name, const std::string& what,
+            const Variables& more = {}) {
+    return run(world_size, std::vector<std::string>{GPU_CASES, name, "cuda"}, what, more);
+  }
+  Ranks run(int world_size, const std::vector<std::string>& command, const std::string& what,
+            const Variables& more = {}) {
+    Variables variables = {{"LD_PRELOAD", FAKE_GPU_LIBRARY},
+                           {"LD_LIBRARY_PATH", FAKE_DRIVER_FOLDER},
+                           {"FAKE_GPU", what},
+                           {"TORCH_FR_DUMP_TEMP_FILE", (folder_ / "record-").string()}};
+    variables.insert(more.begin(), more.end());
+    return {world_size, command, variables};
+  }
+  // What libtorch's torchfrtrace reads, a pickle; empty where the rank wrote none.
+  std::string take_record(int rank) const {
+    const auto path = folder_ / ("record-" + std::to_string(rank));
+    std::ifstream file(path, std::ios::binary);
+    std::filesystem::remove(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  TemporaryFolder folder_;
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// The lines of our program, without those of libtorch's watchdog.
+std::vector<std::string> own_lines(const Ranks& ranks) {
+  std::vector<std::string> found;
+  std::istringstream lines(ranks.errors());
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("gpu_cases: ")) found.push_back(line);
+  }
+  return found;
+}
+
+void expect_one_own_line(Ranks& ranks, int world_size, const std::string& expected) {
+  EXPECT_EQ(ranks.wait(), std::vector<int>(static_cast<std::size_t>(world_size), 1))
+      << ranks.errors();
+  const std::vector<std::string> lines = own_lines(ranks);
+  ASSERT_EQ(lines.size(), 1U) << ranks.errors();
+  EXPECT_TRUE(contains(lines[0], expected)) << ranks.errors();
+  // Where ranks do not reach each other; NCCL's, for gloo's is of no interest.
+  EXPECT_EQ(contains(lines[0], "used the interface lo"),
+            contains(lines[0], " in time: ") || contains(lines[0], "did not connect the ranks"))
+      << ranks.errors();
+}
+
+TEST_F(Nccl, TheFlightRecordHasItsCollectives) {
+  for (const int world_size : {1, 2}) {
+    Ranks ranks = run(world_size, "eager", "");
+    expect_success(ranks);
+    EXPECT_TRUE(contains(ranks.out(0), "recorded 1\n")) << ranks.out(0);
+  }
+}
+
+TEST_F(Nccl, AGroupWithoutADeviceIsConnectedByItsFirstCollective) {
+  for (const int world_size : {1, 2}) {
+    Ranks ranks = run(world_size, "lazy", "");
+    expect_success(ranks);
+    EXPECT_TRUE(contains(ranks.out(0), "backend nccl\n")) << ranks.out(0);
+  }
+}
+
+// The last of the ranks does not come to the all-reduce: its record shows that. It is written
+// before the abort, which may hang.
+TEST_F(Nccl, ATimeoutIsOneLineAndARecordOfEachRank) {
+  constexpr int kRanks = 3;
+  std::vector<std::string> ways = {"stuck 21"};
+  if (std::getenv("TORCHBRIDGE_COMPLETE")) ways.emplace_back("hangs 21");
+  for (const std::string& how : ways) {
+    Ranks ranks = run(kRanks, "late", how);
+    expect_one_own_line(
+        ranks, kRanks,
+        "rank 2 on " + torchbridge::host_name() + " did not take part in a collective in time");
+    for (int rank = 0; rank < kRanks; ++rank)
+      EXPECT_TRUE(contains(take_record(rank), "nccl:all_reduce")) << how << ", rank " << rank;
+  }
+}
+
+TEST_F(Nccl, AnErrorOfTheNetworkIsOneLineAndARecordOfEachRank) {
+  constexpr int kRanks = 2;
+  Ranks ranks = run(kRanks, "late", "network 15");
+  expect_one_own_line(ranks, kRanks, "the backend's connections between the ranks failed");
+  for (int rank = 0; rank < kRanks; ++rank)
+    EXPECT_TRUE(contains(take_record(rank), "nccl:all_reduce")) << "of rank " << rank;
+}
+
+// The watchdog ends by it, and every destructor that asks the device throws.
+TEST_F(Nccl, AnErrorOfTheDeviceIsOneLine) {
+  Ranks ranks = run(2, "late", "broken 15");
+  expect_one_own_line(ranks, 2, "CUDA error: device-side assert triggered");
+}
+
+// libtorch's monitor, which is off here, ends the process by SIGABRT a little later.
+TEST_F(Nccl, AWatchdogThatHangsIsOneLineWithinItsTimeout) {
+  Ranks ranks =
+      run(2, "late", "stalls 15",
+          {{"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "4"}, {"TORCH_NCCL_ENABLE_MONITORING", "0"}});
+  expect_one_own_line(ranks, 2, "the backend's connections between the ranks failed");
+}
+
+// The memory of rank 1, which hooks have used on streams of their own, cannot be released then.
+TEST_F(Nccl, AnErrorOfTheDeviceOfOneRankIsOneLineWhateverItsMemoryWasUsedFor) {
+  const std::string of_rank_1 = "[ $RANK = 1 ] || unset FAKE_GPU; exec " GPU_CASES " assert cuda";
+  Ranks ranks = run(2, {"/bin/sh", "-c", of_rank_1}, "broken 2");
+  expect_one_own_line(ranks, 2, "gpu_cases: rank 1: CUDA error: device-side assert triggered");
+}
+
+// Its communicator is aborted with the whole group's, which is watched.
+TEST_F(Nccl, ARankThatFailsBesideASubgroupIsOneLineThoughTheAbortHangs) {
+  Ranks ranks = run(2, "scope", "hangs 5");
+  expect_one_own_line(ranks, 2, "failed on purpose");
+}
+
+// As where /dev/shm is full. The others wait in ncclCommInitRankConfig(), which nothing ends.
+TEST_F(Nccl, ARankThatCannotConnectEndsTheOthersWithOneLine) {
+  Ranks ranks = run(3, "late", "init 1");
+  expect_one_own_line(ranks, 3, "gpu_cases: rank 1: cannot form the process group at ");
+  EXPECT_TRUE(contains(own_lines(ranks)[0], "ncclSystemError")) << ranks.errors();
+}
+
+// As behind a firewall, where NCCL tries for more than an hour; the second time for a subgroup,
+// which rank 2 is not in.
+TEST_F(Nccl, RanksThatDoNotConnectInTimeEndWithOneLine) {
+  Ranks all = run(3, "late", "init 9");
+  expect_one_own_line(all, 3,
+                      "the backend cpu:gloo,cuda:nccl did not connect the ranks within 5 s");
+  Ranks subgroup = run(3, "split", "split 9");
+  expect_one_own_line(subgroup, 3, " did not connect the ranks within 5 s");
+}
+
+// NCCL itself is not asked, and is content with two. From 2.30 on it compares UUIDs.
+TEST_F(Nccl, RanksOnOneGpuAreOneLineUnlessTheSiteAllowsIt) {
+  Ranks sharing = run(2, "late", "", {{"FAKE_GPU_OF_ALL", "1"}});
+  expect_one_own_line(sharing, 2, " too, and NCCL rejects two ranks on one");
+  const bool is_old = contains(sharing.errors(), " uses the GPU 0000:00:00.0 on ");
+  const std::string uuid = " uses the GPU GPU-00112233-4455-6677-8899-aabbccddee00 on ";
+  EXPECT_TRUE(is_old || contains(sharing.errors(), uuid)) << sharing.errors();
+  if (is_old) return;
+  Ranks allowed =
+      run(2, "eager", "", {{"FAKE_GPU_OF_ALL", "1"}, {"NCCL_MULTI_RANK_GPU_ENABLE", "1"}});
+  expect_success(allowed);
+}
+
+}  // namespace

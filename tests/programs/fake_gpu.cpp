@@ -1,0 +1,275 @@
+// Preloaded, it takes the place of the functions of CUDA's runtime and of NCCL that a process group
+// needs, so that libtorch's own ProcessGroupNCCL runs where there is no GPU: with its watchdog, its
+// flight recorder and its allocators. Memory of the GPU is the host's, streams are done at once,
+// kernels compute nothing, and a collective leaves this rank's values. FAKE_GPU says what happens
+// in which all-reduce, "stuck 21", or to which rank as it connects, "init 1":
+//   stuck    it, and what is queued behind it, is done after ncclCommAbort() alone
+//   hangs    so too, and ncclCommAbort() never returns
+//   stalls   as "stuck", and so is who asks whether it is done: libtorch's watchdog
+//   network  as "stuck", and NCCL has an asynchronous error
+//   broken   every call of CUDA fails from then on but those for the current device, as after a
+//            device-side assert
+//   init     NCCL cannot connect this rank, and the others wait for it forever
+//   split    so too, as a subgroup is split from all
+// As NCCL does, ranks listen while they connect, on the loopback interface, and wait for each
+// other.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#define FAKE extern "C" __attribute__((visibility("default")))
+
+struct CUevent_st {
+  std::atomic<bool> is_behind{false};  // behind the collective that is stuck
+};
+struct CUstream_st {};
+struct ncclComm {
+  int rank, size;
+};
+
+namespace {
+
+struct Plan {
+  char what[16] = "";
+  int in = 0;
+  Plan() {
+    const char* text = std::getenv("FAKE_GPU");
+    if (text != nullptr) std::sscanf(text, "%15s %d", what, &in);
+  }
+};
+const Plan plan;
+std::atomic<int> all_reduces{0};
+std::atomic<bool> is_stuck{false}, is_broken{false}, has_network_error{false}, abort_hangs{false},
+    query_stalls{false};
+
+cudaError_t state() { return is_broken ? cudaErrorAssert : cudaSuccess; }
+
+cudaError_t wait() {
+  while (is_stuck) std::this_thread::yield();
+  return state();
+}
+
+int listen_on_loopback() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      listen(listener, SOMAXCONN) != 0)
+    std::abort();
+  return listener;
+}
+
+// Of the rank that made the id, which has its address: each other rank connects to it, and goes on
+// when all have.
+int root_listener = -1;
+
+ncclResult_t meet(const ncclUniqueId& id, int size) {
+  if (root_listener < 0) {
+    sockaddr_in root{};
+    std::memcpy(&root, id.internal, sizeof root);
+    const int connection = socket(AF_INET, SOCK_STREAM, 0);
+    char byte = 0;
+    const bool has_met =
+        connect(connection, reinterpret_cast<sockaddr*>(&root), sizeof root) == 0 &&
+        read(connection, &byte, 1) == 1;
+    close(connection);
+    return has_met ? ncclSuccess : ncclRemoteError;
+  }
+  std::vector<int> others;
+  while (static_cast<int>(others.size()) + 1 < size)
+    others.push_back(accept(root_listener, nullptr, nullptr));
+  for (const int other : others) {
+    (void)send(other, "!", 1, MSG_NOSIGNAL);
+    close(other);
+  }
+  close(std::exchange(root_listener, -1));
+  return ncclSuccess;
+}
+
+void wait_forever() {
+  for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+template <class Pointer>
+cudaError_t set(Pointer* value, Pointer to) {
+  *value = to;
+  return state();
+}
+
+cudaError_t copy(void* to, const void* from, std::size_t size) {
+  if (wait() == cudaSuccess) std::memcpy(to, from, size);
+  return state();
+}
+
+}  // namespace
+
+// --- CUDA's runtime
+
+FAKE cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+FAKE cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+FAKE cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+FAKE cudaError_t cudaGetLastError() { return state(); }
+FAKE cudaError_t cudaPeekAtLastError() { return state(); }
+FAKE cudaError_t cudaDriverGetVersion(int* version) { return set(version, CUDART_VERSION); }
+FAKE cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return set(value, 1); }
+FAKE cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return *least = *greatest = 0, state();
+}
+FAKE cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int) {
+  return std::snprintf(id, static_cast<std::size_t>(size), "0000:00:00.0"), state();
+}
+FAKE cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int) {
+  *found = {};
+  std::strcpy(found->name, "Fake GPU");
+  found->major = 9;
+  found->multiProcessorCount = 1;
+  found->warpSize = 32;
+  found->maxThreadsPerBlock = found->maxThreadsDim[0] = 1024;
+  found->maxThreadsPerMultiProcessor = 2048;
+  found->maxGridSize[0] = found->maxGridSize[1] = found->maxGridSize[2] = 65535;
+  found->totalGlobalMem = std::size_t{1} << 34;
+  return state();
+}
+FAKE cudaError_t cudaDeviceSynchronize() { return wait(); }
+
+FAKE cudaError_t cudaStreamCreate(cudaStream_t* stream) { return set(stream, new CUstream_st); }
+FAKE cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return set(stream, new CUstream_st);
+}
+FAKE cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  return set(stream, new CUstream_st);
+}
+FAKE cudaError_t cudaStreamDestroy(cudaStream_t) { return state(); }
+FAKE cudaError_t cudaStreamQuery(cudaStream_t) { return is_stuck ? cudaErrorNotReady : state(); }
+FAKE cudaError_t cudaStreamSynchronize(cudaStream_t) { return wait(); }
+FAKE cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return state(); }
+FAKE cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  return set(status, cudaStreamCaptureStatusNone);
+}
+FAKE cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status,
+                                          unsigned long long*, cudaGraph_t*,
+                                          const cudaGraphNode_t**, const cudaGraphEdgeData**,
+                                          std::size_t*) {
+  return set(status, cudaStreamCaptureStatusNone);
+}
+FAKE cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return state(); }
+
+FAKE cudaError_t cudaEventCreate(cudaEvent_t* event) { return set(event, new CUevent_st); }
+FAKE cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return set(event, new CUevent_st);
+}
+FAKE cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, state(); }
+FAKE cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  return event->is_behind = is_stuck.load(), state();
+}
+FAKE cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  return cudaEventRecord(event, stream);
+}
+FAKE cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->is_behind && query_stalls) return wait();
+  return event->is_behind && is_stuck ? cudaErrorNotReady : state();
+}
+FAKE cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return event->is_behind ? wait() : state();
+}
+FAKE cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return set(ms, 1.0F); }
+
+FAKE cudaError_t cudaMalloc(void** memory, std::size_t size) {
+  return set(memory, std::calloc(size, 1));
+}
+FAKE cudaError_t cudaFree(void* memory) { return std::free(memory), state(); }
+FAKE cudaError_t cudaHostAlloc(void** memory, std::size_t size, unsigned) {
+  return set(memory, std::calloc(size, 1));
+}
+FAKE cudaError_t cudaFreeHost(void* memory) { return std::free(memory), state(); }
+FAKE cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  return *free = *total = std::size_t{1} << 34, state();
+}
+FAKE cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size, cudaMemcpyKind) {
+  return copy(to, from, size);
+}
+FAKE cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind,
+                                 cudaStream_t) {
+  return copy(to, from, size);
+}
+FAKE cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t size, cudaStream_t) {
+  return std::memset(memory, value, size), state();
+}
+FAKE cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void*) {
+  return *found = {}, state();
+}
+FAKE cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, std::size_t, cudaStream_t) {
+  return state();
+}
+
+// --- NCCL
+
+FAKE ncclResult_t ncclGetVersion(int* version) { return *version = NCCL_VERSION_CODE, ncclSuccess; }
+FAKE const char* ncclGetErrorString(ncclResult_t) { return "a fake error"; }
+FAKE const char* ncclGetLastError(ncclComm_t) { return "a fake error"; }
+FAKE ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  root_listener = listen_on_loopback();
+  getsockname(root_listener, reinterpret_cast<sockaddr*>(&address), &size);
+  std::memcpy(id->internal, &address, sizeof address);
+  return ncclSuccess;
+}
+FAKE ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
+                                         ncclConfig_t*) {
+  listen_on_loopback();
+  if (plan.what == std::string("init")) {
+    if (rank == plan.in) return ncclSystemError;
+    wait_forever();
+  }
+  *comm = new ncclComm{rank, size};
+  return meet(id, size);
+}
+FAKE ncclResult_t ncclCommSplit(ncclComm_t comm, int, int, ncclComm_t* part, ncclConfig_t*) {
+  if (plan.what == std::string("split")) {
+    if (comm->rank == plan.in) return ncclSystemError;
+    wait_forever();
+  }
+  return *part = new ncclComm{*comm}, ncclSuccess;
+}
+FAKE ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
+  return *error = has_network_error ? ncclRemoteError : ncclSuccess, ncclSuccess;
+}
+FAKE ncclResult_t ncclCommAbort(ncclComm_t) {
+  if (abort_hangs) wait_forever();
+  return is_stuck = false, ncclSuccess;
+}
+FAKE ncclResult_t ncclCommDestroy(ncclComm_t) { return ncclSuccess; }
+FAKE ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
+FAKE ncclResult_t ncclCommRegister(ncclComm_t, void*, std::size_t, void** handle) {
+  return *handle = nullptr, ncclSuccess;
+}
+FAKE ncclResult_t ncclCommDeregister(ncclComm_t, void*) { return ncclSuccess; }
+FAKE ncclResult_t ncclGroupStart() { return ncclSuccess; }
+FAKE ncclResult_t ncclGroupEnd() { return ncclSuccess; }
+FAKE ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t, ncclDataType_t,
+                                ncclRedOp_t, ncclComm_t, cudaStream_t) {
+  if (from != to) std::abort();  // libtorch's are in place
+  if (++all_reduces != plan.in) return ncclSuccess;
+  const std::string what = plan.what;
+  is_stuck = what != "broken";
+  abort_hangs = what == "hangs";
+  query_stalls = what == "stalls";
+  has_network_error = what == "network";
+  is_broken = what == "broken";
+  return ncclSuccess;
+}

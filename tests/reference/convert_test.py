@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""What torchbridge.convert makes of files and checkpoints; tests/process/torch_file_test.cpp runs it."""
+import contextlib
+import io
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+from unittest import mock
+
+import torch
+from safetensors.torch import load_file, save_file
+from torchbridge import checkpoint_folder, convert
+from torchbridge.torch_file import ConversionError
+
+
+class ConvertTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def checkpoint(self, name, weights, groups=(), aliases=None, numbers=(), kept=None):
+        """Written as the trainer writes one."""
+        def saved(tensors, aliases=None):
+            return lambda path: checkpoint_folder.save(path, tensors, aliases)
+        files = {"model.safetensors": saved(weights, aliases), "optimizer-00000-of-00001.safetensors": saved({})}
+        if kept:
+            files["kept.safetensors"] = saved(kept)
+        return checkpoint_folder.write(self.folder / name, files, {
+            "format": "torchbridge-checkpoint", "version": 2, "step": 1, "epoch": 0, "epoch_samples_consumed": 0,
+            "samples_seen": 0, "world_size": 1, "state": dict(numbers),
+            "optimizer": {"kind": "adamw", "groups": [{"name": "all", "options": {}, "parameters": list(group)}
+                                                      for group in groups]}})
+
+    def convert(self, source, target, like=None):
+        return convert.convert(pathlib.Path(source), self.folder / target, like)
+
+    def assert_rejected(self, message, *arguments):
+        with self.assertRaises(ConversionError) as caught:
+            self.convert(*arguments)
+        self.assertIn(message, str(caught.exception))
+
+    def edit_manifest(self, folder, edit):
+        """Changes it as a person would who also knows the checksum."""
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        del manifest["xxh3_128"]
+        edit(manifest)
+        text = json.dumps(manifest, indent=2)[:-2].encode()
+        (folder / "manifest.json").write_bytes(text + checkpoint_folder._end_of_manifest(text))
+
+    def test_manifest_has_the_rules_of_the_trainer(self):
+        outside = self.folder / "outside.safetensors"
+        save_file({"x": torch.ones(2)}, outside)
+
+        def first(**changes):
+            return lambda manifest: manifest["files"][0].update(changes)
+        cases = {
+            "names a file outside of its folder: '../x'": first(name="../x"),
+            f"names a file outside of its folder: '{outside}'": first(name=str(outside)),
+            "names a file outside of its folder: '.x'": first(name=".x"),
+            "names a file outside of its folder: ''": first(name=""),
+            "names 'model.safetensors' twice": lambda manifest: manifest["files"].append(manifest["files"][0]),
+            "has parts that are longer than 'model.safetensors'": first(parts=[[10**6, "x"]]),
+            "has no checksum for every byte of 'model.safetensors'": first(parts=[[8, "x"]]),
+            "has no checksum for every byte of 'model.safetensors' ": first(parts=[]),
+            "is invalid: it has 1.5 where an integer": first(size=1.5),
+            "is invalid: it has True where an integer": lambda manifest: manifest.update(step=True),
+            f"is invalid: it has {1 << 63} where an integer": lambda manifest: manifest.update(samples_seen=1 << 63),
+            "has a negative position or a world size below 1": lambda manifest: manifest.update(epoch=-1),
+            "is not a checkpoint's manifest": lambda manifest: manifest.update(format="x"),
+            "is invalid: KeyError: 'files'": lambda manifest: manifest.pop("files"),
+            "manifest.json does not list model.safetensors": lambda manifest: manifest["files"].pop(0),
+        }
+        for number, (message, edit) in enumerate(cases.items()):
+            with self.subTest(message):
+                folder = self.checkpoint(str(number), {"x": torch.ones(2)})
+                self.edit_manifest(folder, edit)
+                self.assert_rejected(message.strip(), folder, "x.pt")
+
+    def test_only_regular_files_are_opened(self):
+        folder = self.checkpoint("a", {"x": torch.ones(2)})
+        model = folder / "model.safetensors"
+        model.rename(self.folder / "moved")
+        model.symlink_to(self.folder / "moved")
+        self.assert_rejected("model.safetensors is a link, which is not followed", folder, "x.pt")
+        model.unlink()
+        os.mkfifo(model)
+        self.assert_rejected("model.safetensors is not a regular file", folder, "x.pt")
+
+    def test_files_that_the_manifest_does_not_list_are_not_read(self):
+        folder = self.checkpoint("a", {"x": torch.ones(2)})
+        save_file({"x.exp_avg": torch.ones(2)}, folder / "optimizer-00001-of-00002.safetensors")
+        self.assertEqual(convert.Like(folder).with_state, set())
+
+    def test_target_has_its_name_when_it_is_complete(self):
+        folder = self.checkpoint("a", {"x": torch.ones(2)})
+        torch.save({"x": torch.ones(2)}, self.folder / "x.pt")
+        targets = {"new.pt": folder, "new.safetensors": self.folder / "x.pt"}
+        for target, source in targets.items():
+            before = set(self.folder.iterdir())
+            for function in ("fsync", "link"):
+                with mock.patch("os." + function, side_effect=KeyboardInterrupt):
+                    self.assertRaises(KeyboardInterrupt, self.convert, source, target)
+                self.assertEqual(set(self.folder.iterdir()), before, function)
+            with mock.patch("os.link", side_effect=PermissionError):  # a file system without links
+                self.convert(source, target)
+            self.assertEqual(set(self.folder.iterdir()), {*before, self.folder / target})
+
+    def test_target_that_appears_meanwhile_is_not_replaced(self):
+        target = self.folder / "x.pt"
+
+        def save(path):
+            path.write_text("ours")
+            target.write_text("theirs")
+        with self.assertRaisesRegex(ConversionError, "exists: give another name"):
+            checkpoint_folder.write_file(target, save)
+        self.assertEqual(list(self.folder.iterdir()), [target])
+        self.assertEqual(target.read_text(), "theirs")
+
+    def names(self, state_dict, like=None):
+        return list(convert.Weights({name: torch.rand(2) for name in state_dict}, like).shapes)
+
+    def test_prefixes_of_all_names_are_removed(self):
+        cases = [
+            (["module.a", "module.b"], ["a", "b"]),
+            (["module._orig_mod.a", "module._orig_mod.module.b"], ["a", "module.b"]),
+            (["module.a", "b"], ["module.a", "b"]),
+            (["module.a", "a"], ["module.a", "a"]),
+            (["module.a", "_orig_mod.b"], ["module.a", "_orig_mod.b"]),
+            ([], []),
+        ]
+        for names, expected in cases:
+            self.assertEqual(self.names(names), expected)
+
+    def test_names_fit_the_checkpoint_of_like(self):
+        cases = [
+            (["module.a", "module.b"], ["module.a", "module.b"], ["module.a", "module.b"]),
+            (["module.a", "module.b"], ["a", "b"], ["a", "b"]),
+            (["model._orig_mod.a", "x"], ["a"], ["a", "x"]),
+            (["module.a", "a"], ["module.a", "a"], ["module.a", "a"]),
+            (["module.a", "a"], ["b"], ["module.a", "a"]),
+        ]
+        for number, (names, known, expected) in enumerate(cases):
+            like = convert.Like(self.checkpoint(str(number), {name: torch.ones(2) for name in known}))
+            self.assertEqual(self.names(names, like), expected)
+
+    def test_names_of_the_optimizer_are_those_of_the_weights(self):
+        cases = [  # state_dict, param_names, expected
+            (["module.module.a", "module.a"], ["module.module.a", "module.a"], ["module.a", "a"]),
+            (["module.a", "module.b"], ["a", "b"], ["a", "b"]),
+            (["a", "b"], ["module.a", "module.b"], ["a", "b"]),
+            (["module.a", "b"], ["b", "module.a"], ["b", "module.a"]),
+        ]
+        for names, of_optimizer, expected in cases:
+            weights = convert.Weights({name: torch.rand(2) for name in names})
+            self.assertEqual(weights.own_names(of_optimizer), expected)
+
+    def test_parameters_without_names_have_the_order_of_the_weights(self):
+        weights = {name: torch.rand(2, 2) for name in ("b", "a")}
+        weights["b_again"] = weights["b"]
+        groups = [{"params": [0], "lr": 0.1}, {"params": [1, 2], "lr": 0.2}]
+        for first, aliases in (("b", {"b_again": "b"}), ("b_again", {"b": "b_again"}), ("b", {})):
+            like = self.checkpoint(f"like {first} {aliases}", {name: torch.rand(2, 2) for name in ("c", "a", first)},
+                                   [["c"], ["a", first]], aliases)
+            for order in (("c", "b", "a", "b_again"), ("c", "b_again", "a", "b"), ("b_again", "a", "c", "b")):
+                saved = {"model": {name: weights.get(name, torch.ones(2, 2)) for name in order}, "optimizer": {
+                    "param_groups": groups, "state": {number: {"exp_avg": torch.full((2, 2), float(number))}
+                                                      for number in range(3)}}}
+                torch.save(saved, self.folder / "x.pt")
+                out = self.convert(self.folder / "x.pt", f"{first} {aliases} {order}", like)
+                state = load_file(out / "optimizer-00000-of-00001.safetensors")
+                self.assertEqual({name: int(tensor[0, 0]) for name, tensor in state.items()},
+                                 {"c.exp_avg": 0, first + ".exp_avg": 1, "a.exp_avg": 2})
+        del saved["model"]["a"]
+        torch.save(saved, self.folder / "x.pt")
+        self.assert_rejected("x.pt has no weights of 'a', which the optimizer of --like has", self.folder / "x.pt", "x",
+                             like)
+
+    def test_loss_scale_comes_back(self):
+        numbers = {"grad_scaler.scale": 1024.0, "grad_scaler.growth_tracker": 5.0}
+        saved = torch.load(self.convert(self.checkpoint("a", {"x": torch.ones(2)}, numbers=numbers), "x.pt"))
+        self.assertEqual(saved["scaler"], {"scale": 1024.0, "growth_factor": 2.0, "backoff_factor": 0.5,
+                                           "growth_interval": 2000, "_growth_tracker": 5})
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.load_state_dict(saved["scaler"])
+        self.assertEqual(scaler.state_dict(), saved["scaler"])
+        written = self.convert(self.folder / "x.pt", "b")
+        self.assertEqual(checkpoint_folder.read(written)["state"].items() & numbers.items(), numbers.items())
+
+    def test_kept_tensors_are_left_out_with_a_line(self):
+        for name, kept in (("with", {"x": torch.ones(2)}), ("without", None)):
+            folder = self.checkpoint(name, {"x": torch.ones(2)}, kept=kept)
+            with contextlib.redirect_stderr(io.StringIO()) as errors:
+                saved = torch.load(self.convert(folder, name + ".pt"))
+            self.assertNotIn("scaler", saved)
+            self.assertEqual(errors.getvalue(), "" if not kept else f"torchbridge.convert: {folder}: the tensors in "
+                             "kept.safetensors, which the program keeps, are left out\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,50 @@
+#include "bridge/launch/launch_origin.h"
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+const EnvMap kTask = {
+    {"SLURM_JOB_ID", "5"},         {"SLURM_STEP_ID", "0"},     {"SLURM_STEP_NUM_TASKS", "4"},
+    {"SLURM_PROCID", "1"},         {"SLURM_NODEID", "0"},      {"SLURM_LOCALID", "1"},
+    {"SLURM_STEP_NODELIST", "n0"}, {"SLURM_GTIDS", "0,1,2,3"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}};
+
+// The step's task 1, with RANK 7 of 8.
+LaunchOrigin with_rank(const std::vector<Variable>& more) {
+  return LaunchOrigin(with_variables(with_variables(kTask, {{"RANK", "7"},
+                                                            {"WORLD_SIZE", "8"},
+                                                            {"MASTER_ADDR", "n0"},
+                                                            {"MASTER_PORT", "29500"},
+                                                            {"TORCHELASTIC_RUN_ID", "a run"}}),
+                                     more),
+                      {});
+}
+
+TEST(LaunchOrigin, KeepsARankThatWasSetForThisLaunch) {
+  for (const SetBy who : {SetBy::kPlugin, SetBy::kExec, SetBy::kRun}) {
+    const LaunchOrigin origin = with_rank({{kSetByVariable, text_of({who, "slurm-5.0"}, "a run")}});
+    EXPECT_EQ(origin.set_by, who);
+    EXPECT_TRUE(origin.given);
+    EXPECT_EQ(origin.rank, 7);
+    EXPECT_EQ(origin.launch(), "slurm-5.0");
+  }
+}
+
+TEST(LaunchOrigin, LeavesOutARankThatWasSetAroundTheLauncher) {
+  for (const char* launch : {"none", "slurm-4.0", "openmpi-77"}) {
+    const LaunchOrigin origin =
+        with_rank({{kSetByVariable, text_of({SetBy::kRun, launch}, "a run")}});
+    EXPECT_FALSE(origin.environment.has("RANK")) << launch;
+    EXPECT_FALSE(origin.given) << launch;
+    EXPECT_EQ(origin.rank, 1) << launch;
+  }
+}
+
+TEST(LaunchOrigin, TakesTheRunIdOfTheLaunchForThatOfAnOlderPlugin) {
+  EXPECT_EQ(with_rank({{"TORCHELASTIC_RUN_ID", "slurm-5.0"}}).set_by, SetBy::kPlugin);
+  EXPECT_EQ(with_rank({{"TORCHELASTIC_RUN_ID", "slurm-4.0"}}).set_by, SetBy::kTorchrun);
+}
+
+}  // namespace
+}  // namespace torchbridge

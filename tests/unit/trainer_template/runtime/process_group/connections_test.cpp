@@ -1,0 +1,67 @@
+#include "trainer_template/runtime/process_group/connections.h"
+
+#include <future>
+#include <memory>
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge::train {
+namespace {
+
+// An abort of NCCL may hang, and the thread that trains unwinds meanwhile.
+TEST(Connections, KeepAGroupWhileAnAbortIsInProgress) {
+  Connections connections;
+  std::promise<void> has_begun, may_end;
+  connections.add({[&] {
+                     has_begun.set_value();
+                     may_end.get_future().wait();
+                   },
+                   {}});
+  auto abort = std::async(std::launch::async, [&] { connections.abort(); });
+  has_begun.get_future().wait();
+  auto group = std::make_shared<int>(7);
+  const std::weak_ptr<int> kept = group;
+  connections.keep(std::move(group), {});
+  EXPECT_FALSE(kept.expired());
+  may_end.set_value();
+  abort.get();
+  connections.keep_no_more();
+  EXPECT_TRUE(kept.expired());
+  connections.keep(std::make_shared<int>(8), {});
+  EXPECT_FALSE(connections.has_kept()) << "nothing would end it";
+}
+
+TEST(Connections, AbortWhatAnExceptionLeftBeforeItEnds) {
+  Connections connections;
+  int aborts_of_kept = 0, aborts_of_others = 0;
+  connections.add({[&] { ++aborts_of_others; }, {}});
+  const auto link = connections.add({[&] { ++aborts_of_kept; }, {}});
+  connections.keep(std::make_shared<int>(7), {link});
+  connections.end_kept();
+  EXPECT_EQ(aborts_of_kept, 1);
+  EXPECT_EQ(aborts_of_others, 0);
+}
+
+// What a collective returns after an error is wrong, so the thread that reads it must not take the
+// question of another thread for an answer.
+TEST(Connections, AnErrorIsSeenWhileAnotherThreadAsksForIt) {
+  Connections connections;
+  std::promise<void> has_asked, may_answer;
+  std::atomic<int> questions{0};
+  connections.add({[] {},
+                   [&] {
+                     if (questions++ > 0) return c10d::ErrorType::TIMEOUT;
+                     has_asked.set_value();
+                     may_answer.get_future().wait();
+                     return c10d::ErrorType::SUCCESS;
+                   }});
+  auto first = std::async(std::launch::async, [&] { return connections.error(); });
+  has_asked.get_future().wait();
+  EXPECT_THROW(connections.throw_if_aborted(), c10::DistBackendError);
+  may_answer.set_value();
+  EXPECT_EQ(first.get(), c10d::ErrorType::SUCCESS);
+}
+
+}  // namespace
+}  // namespace torchbridge::train

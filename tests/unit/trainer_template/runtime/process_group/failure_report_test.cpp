@@ -1,0 +1,145 @@
+#include "trainer_template/runtime/process_group/failure_report.h"
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "temporary_folder.h"
+#include "trainer_template/runtime/process_group/connections.h"
+#include "trainer_template/runtime/rendezvous/rank_locations.h"
+#include "trainer_template/runtime/rendezvous/store_keys.h"
+
+namespace torchbridge::train {
+namespace {
+
+class FailureReport : public testing::Test {
+ protected:
+  // The other rank has aborted by itself: it waited, in its ninth collective, and found this cause.
+  FailureReport() {
+    announce(*store_, {.rank = 0, .world_size = 2});
+    announce(*store_, {.rank = 1, .world_size = 2});
+  }
+  void other_ends(c10d::ErrorType cause) {
+    put(*store_, "noticed/0", "5000 9 0 " + std::to_string(static_cast<int>(cause)));
+    put(*store_, "ended/0", "yes");
+  }
+  // What rank 1, whose collective has failed by this error, reports.
+  std::string message_of(const std::string& error) {
+    const c10::DistBackendError failed({__func__, __FILE__, 0}, error);
+    return failure_message(group_, failed).value_or("nothing");
+  }
+
+  const c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
+  BrokenGroup group_{.store = *store_,
+                     .rank = 1,
+                     .world_size = 2,
+                     .join_result = {},
+                     .waited = std::chrono::milliseconds(5000),
+                     .collectives = 9,
+                     .interfaces = {}};
+};
+
+TEST_F(FailureReport, ATimeoutInTheTextOfNcclIsNoLateRank) {
+  other_ends(c10d::ErrorType::SUCCESS);
+  const std::string text = "NCCL error in: connect: ibv_modify_qp failed with Connection timed out";
+  EXPECT_EQ(message_of(text), text);
+}
+
+// Rank 0 aborts still, woken by this rank's timeout; only of the whole group are its collectives
+// counted.
+TEST_F(FailureReport, ARankThatAbortsSlowlyIsLateOnlyWhereItMayBe) {
+  struct Case {
+    int collectives;
+    bool in_subgroup;
+    std::string late;
+  };
+  for (const Case& one :
+       {Case{9, false, "another rank"}, {8, false, "rank 0"}, {9, true, "rank 0"}}) {
+    group_.backend_error = c10d::ErrorType::TIMEOUT;
+    group_.in_subgroup = one.in_subgroup;
+    put(*store_, "noticed/0", "5000 " + std::to_string(one.collectives) + " 0 0");
+    store_->deleteKey("reporters");
+    const std::string message = message_of(kAbortedCollective);
+    EXPECT_TRUE(message.starts_with(one.late) && contains(message, " did not take part "))
+        << message;
+    // Its GPU may hang: then nobody else knows.
+    EXPECT_EQ(contains(message, "; rank 0 on "), one.late == "another rank") << message;
+  }
+}
+
+// Only the backend of the other rank knows of the timeout.
+TEST_F(FailureReport, TheLineOfATimeoutHasTheInterfaceOfWhicheverRankReports) {
+  group_.interfaces = {"ib0"};
+  other_ends(c10d::ErrorType::TIMEOUT);
+  const std::string message = message_of(kAbortedCollective);
+  EXPECT_TRUE(message.ends_with("; rank 1 used the interface ib0")) << message;
+}
+
+// NCCL fails too where its kernels find the GPU broken.
+TEST_F(FailureReport, AnErrorOfTheDeviceIsThatOfItsRankWhateverTheBackendFinds) {
+  group_.backend_error = c10d::ErrorType::COMM_ERROR;
+  const c10::AcceleratorError error({__func__, __FILE__, __LINE__}, 710, "CUDA error: assert");
+  EXPECT_EQ(failure_message(group_, error), "CUDA error: assert");
+}
+
+TEST_F(FailureReport, AnErrorOfTheProgramIsItsOwnWhateverItsWords) {
+  for (const char* text : {"the download timed out", "Connection timed out",
+                           "cannot open /runs/gloo/x", "[/runs/gloo/x", "gloo's Timeout"})
+    EXPECT_TRUE(fails_by_itself(group_, std::runtime_error(text))) << text;
+  for (const char* text : {"[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection "
+                           "closed by peer [10.0.0.1]:4711",
+                           "Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no",
+                           "Operation timed out!"})
+    EXPECT_FALSE(fails_by_itself(group_, std::runtime_error(text))) << text;
+  const c10::Error with_backtrace({"main", "/home/u/gloo/Timeout/train.cpp", 7}, "no such row");
+  EXPECT_TRUE(fails_by_itself(group_, with_backtrace)) << with_backtrace.what();
+}
+
+// Four ranks, this is the third; the others have noticed: milliseconds, collectives, whether the
+// latest is of a subgroup, and the cause.
+class FailureReportOfFour : public FailureReport {
+ protected:
+  std::string report_after(const std::vector<std::string>& noticed) {
+    group_.world_size = 4;
+    group_.rank = 2;
+    for (const int rank : {0, 1, 3}) {
+      announce(*store_, {.rank = rank, .world_size = 4});
+      put(*store_, key("noticed", rank), noticed[static_cast<std::size_t>(rank)]);
+      put(*store_, key("ended", rank), "yes");
+    }
+    return message_of("Watchdog caught collective operation timeout");
+  }
+};
+
+// Rank 0 timed out in a collective of a subgroup, in which rank 1 was late; the others wait in the
+// next one of all.
+TEST_F(FailureReportOfFour, ARankThatTimedOutInASubgroupIsNotLate) {
+  const std::string timeout = std::to_string(static_cast<int>(c10d::ErrorType::TIMEOUT));
+  const std::string message = report_after({"2000 8 1 " + timeout, "100 8 1 0", "", "900 9 0 0"});
+  EXPECT_TRUE(message.starts_with("rank 1 ")) << message;
+}
+
+// The rank that reports a loss waits for "ended", and looks then whether it follows from an error.
+TEST_F(FailureReport, AnOwnErrorIsKnownBeforeTheRankHasEnded) {
+  class OrderedStore : public c10d::HashStore {
+   public:
+    void set(const std::string& name, const std::vector<std::uint8_t>& value) override {
+      names.push_back(name);
+      c10d::HashStore::set(name, value);
+    }
+    std::vector<std::string> names;
+  };
+  const auto store = c10::make_intrusive<OrderedStore>();
+  const BrokenGroup group{.store = *store, .rank = 1, .world_size = 2, .join_result = {}};
+  EXPECT_EQ(failure_message(group, std::runtime_error("the disk is full")), "the disk is full");
+  const auto at = [&](const std::string& name) { return std::ranges::find(store->names, name); };
+  EXPECT_LT(at("own error"), at(key("ended", 1)));
+  EXPECT_NE(at(key("ended", 1)), store->names.end());
+}
+
+}  // namespace
+}  // namespace torchbridge::train

@@ -1,0 +1,418 @@
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <torchbridge/checkpoint.h>
+#include <torchbridge/lr_schedule.h>
+#include <torchbridge/model_tensors.h>
+#include <torchbridge/preemption.h>
+#include <torchbridge/training.h>
+
+#include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
+#include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/base/own_name.h"
+#include "trainer_template/runtime/optim/joined_optimizer.h"
+#include "trainer_template/runtime/run/load_or_begin.h"
+#include "trainer_template/runtime/run/part_buckets.h"
+#include "trainer_template/runtime/run/run_log.h"
+#include "trainer_template/runtime/run/run_parts.h"
+#include "trainer_template/runtime/training/accumulation.h"
+#include "trainer_template/runtime/training/early_stop.h"
+#include "trainer_template/runtime/training/evaluation.h"
+#include "trainer_template/runtime/training/non_finite.h"
+#include "trainer_template/runtime/training/sample_log.h"
+#include "trainer_template/runtime/training/step_profile.h"
+#include "trainer_template/runtime/training/stop_agreement.h"
+#include "trainer_template/runtime/training/throughput.h"
+
+namespace torchbridge::train {
+namespace {
+
+// Of a part or a loader of the program's, beside those that are kept.
+void check_name(const std::string& name, const std::vector<Part*>& kept) {
+  if (!is_part_name(name) || std::ranges::count(kept, name, &Part::name) > 0)
+    throw TrainError(
+        formatted("the program keeps a part as '{}': expected a name of small letters, digits and "
+                  "underscores, once",
+                  printable(name)));
+}
+
+// A parameter of no optimizer would stay as it is, and so would its optimizer's state when a run
+// resumes.
+ModelTensors trained_tensors(const Trained& trained) {
+  ModelTensors tensors = tensors_of(trained.model);
+  std::set<std::string> names;
+  for (const Optimizer* one : trained.optimizers.all) {
+    const OptimizerRecord record = one->record();
+    if (record.groups.empty()) return tensors;  // an optimizer of the program's own
+    for (const auto& group : record.groups)
+      names.insert(group.parameters.begin(), group.parameters.end());
+  }
+  for (const auto& [name, parameter] : tensors.parameters) {
+    if (parameter.requires_grad() && !names.contains(name))
+      throw TrainError(
+          formatted("no optimizer of the session has the parameter '{}': give the session all "
+                    "optimizers, or call requires_grad_(false)",
+                    name));
+  }
+  return tensors;
+}
+
+// Of a call that comes after begin(), which has read what the program keeps.
+void check_before_begin(bool has_begun, const char* call) {
+  if (has_begun)
+    throw TrainError(formatted("the program calls {} after begin(): call it before", call));
+}
+
+void check_begun(bool has_begun, const char* call) {
+  if (!has_begun)
+    throw TrainError(formatted("the program calls {} without begin(): call that first", call));
+}
+
+NonFiniteOptions non_finite_options(const Options& options) {
+  return {.on_nan = options.on_nan,
+          .scales_loss = options.precision == Precision::kFp16,
+          .max_skips = options.max_skips};
+}
+
+bool is_due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
+
+// Their numbers are right: none was summed by a collective that was aborted.
+std::vector<FinishedStep> read_steps(StepReader& reader, bool all, const RankGroup& group) {
+  std::vector<FinishedStep> steps = reader.read(all);
+  group.throw_if_aborted();
+  return steps;
+}
+
+// Of the optimizers that have made their step, too.
+at::Tensor with_earlier(const TrainingStep& step, const at::Tensor& found_inf) {
+  return step.found_inf().defined() ? step.found_inf() + found_inf : found_inf;
+}
+
+std::unique_ptr<JoinedOptimizer> joined(const std::vector<Optimizer*>& optimizers) {
+  return optimizers.size() == 1 ? nullptr : std::make_unique<JoinedOptimizer>(optimizers);
+}
+
+}  // namespace
+
+// Another loader than that of the steps.
+class KeptLoader final : public Part {
+ public:
+  KeptLoader(const std::string& name, const Dataset& dataset, const SamplerOptions& sampler,
+             const LoaderOptions& options, const SamplerPosition& start)
+      : loader(dataset, sampler, options, start), name_(name) {}
+
+  std::string name() const override { return name_; }
+  PartNumbers numbers() const override {
+    const auto& [epoch, consumed] = loader.position();
+    return {{"epoch", static_cast<double>(epoch)}, {"consumed", static_cast<double>(consumed)}};
+  }
+
+  Loader loader;
+
+ private:
+  std::string name_;
+};
+
+// A model that is evaluated with the one that is trained.
+struct EvaluatedModel {
+  std::string name;
+  Model& model;
+};
+
+// The run as its checkpoint has it.
+struct Session::Run {
+  Run(ProcessGroup& its_group, const Options& its_options, const Trained& its_trained)
+      : group(its_group),
+        options(its_options),
+        trained(its_trained),
+        tensors(trained_tensors(trained)),
+        several(joined(trained.optimizers.all)),
+        optimizer(several ? *several : *trained.optimizers.all.front()),
+        checkpoints(group, options.checkpoints),
+        state(load_or_begin(options, trained.task.train_set(), tensors, optimizer, checkpoints,
+                            group)),
+        first_step(state.step),
+        last_step(total_steps(options, trained.task.train_set(), state, group)),
+        clipping(gradient_clipping(options, tensors, group)) {
+    if (several) clipping.parameters.clear();  // each optimizer's are clipped alone
+  }
+
+  ProcessGroup& group;
+  const Options& options;
+  const Trained trained;
+  const ModelTensors tensors;
+  const std::unique_ptr<JoinedOptimizer> several;  // null for one
+  Optimizer& optimizer;
+  Checkpoints checkpoints;
+  TrainState state;
+  const std::int64_t first_step, last_step;
+  GradientClipping clipping;
+  std::vector<std::unique_ptr<KeptLoader>> loaders;
+  std::vector<Part*> parts;  // the program's, from begin() on behind the run's own
+  std::vector<EvaluatedModel> evaluated;
+};
+
+// What looks at each step.
+struct Session::Observers {
+  Observers(Run& run, const std::vector<std::reference_wrapper<DistributedDataParallel>>& its_ddps,
+            Loader& its_loader, GradScaler& its_scaler)
+      : ddps(its_ddps),
+        loader(its_loader),
+        scaler(its_scaler),
+        learning_rates(run.options.schedule(run.last_step, step_scale_of(run.state)),
+                       run.optimizer),
+        non_finite(non_finite_options(run.options), run.trained.model.buffers(), run.group),
+        evaluating(evaluation_options(run.options, run.trained.model, run.group)),
+        early_stop(run.options.early_stop),
+        stop(run.group,
+             {.wants_to_stop =
+                  [&run] { return run.options.preemption && run.options.preemption->requested(); },
+              .has_data =
+                  [&](auto time) { return loader.is_ready(run.options.grad_accumulation, time); }}),
+        log(run.options, run.group, run.tensors, run.state, run.last_step, run.checkpoints),
+        profile(profile_options(run.options, run.group)),
+        sample_log(run.group, run.options.sample_log, run_start_of(run.options, run.state)),
+        throughput(run.trained.task, run.trained.model, ddps.front(), run.group.world_size(),
+                   peak_of(run.options, run.group)),
+        reader(run.group.device(), run.group.world_size()) {}
+
+  const std::vector<std::reference_wrapper<DistributedDataParallel>> ddps;
+  Loader& loader;
+  GradScaler& scaler;
+  LearningRates learning_rates;
+  NonFinite non_finite;
+  const EvaluationOptions evaluating;
+  EarlyStop early_stop;
+  StopAgreement stop;
+  RunLog log;
+  StepProfile profile;
+  SampleLog sample_log;
+  Throughput throughput;
+  StepReader reader;
+  std::optional<Evaluation> evaluation;  // of the latest step, if it was evaluated
+};
+
+Session::Session(ProcessGroup& group, const Options& options, const Trained& trained)
+    : run_(std::make_unique<Run>(group, options, trained)) {}
+
+Session::~Session() = default;
+
+const TrainState& Session::state() const { return run_->state; }
+
+const GradientClipping& Session::clipping() const { return run_->clipping; }
+
+DdpOptions Session::ddp_options(const std::string& part) const {
+  const Run& run = *run_;
+  const ModelTensors tensors = part.empty() ? run.tensors : tensors_of(run.trained.model, part);
+  const auto& all = run.trained.optimizers.all;
+  const auto own = std::ranges::find_if(all, [&](Optimizer* each) {
+    return each->ranges().contains(tensors.parameters.front().first);
+  });
+  return {.gradient_as_bucket_view = true,
+          .comm_hook = comm_hook(run.options, own == all.end() ? run.optimizer : **own, run.group),
+          .buckets = part.empty() ? run.state.buckets
+                                  : buckets_of_part(run.state.buckets, run.tensors, tensors)};
+}
+
+void Session::keep(const std::string& name, const NamedTensors& tensors) {
+  check_before_begin(observers_ != nullptr, "keep()");
+  run_->checkpoints.keep(name, tensors);
+}
+
+void Session::keep(Part& part) {
+  check_before_begin(observers_ != nullptr, "keep()");
+  const std::string name = part.name();
+  if (!name.empty()) check_name(name, run_->parts);
+  const SavedNumbers saved(name, run_->state.parts);
+  if (!saved.empty())
+    part.load(saved);
+  else if (!name.empty() && !part.numbers().empty())
+    run_->checkpoints.report_missing(name);
+  run_->parts.push_back(&part);
+}
+
+Loader& Session::loader(const std::string& name, const Dataset& dataset) {
+  const Options& options = run_->options;
+  return loader(name, dataset, options.sampler(dataset.size(), run_->group),
+                options.loading(run_->group));
+}
+
+Loader& Session::loader(const std::string& name, const Dataset& dataset,
+                        const SamplerOptions& sampler, const LoaderOptions& options) {
+  check_before_begin(observers_ != nullptr, "loader()");
+  check_name(name, run_->parts);  // before its numbers are read
+  const SavedNumbers saved(name, run_->state.parts);
+  SamplerPosition start;
+  if (!saved.empty()) start = {saved.count_at("epoch"), saved.count_at("consumed")};
+  run_->loaders.push_back(std::make_unique<KeptLoader>(name, dataset, sampler, options, start));
+  keep(*run_->loaders.back());
+  return run_->loaders.back()->loader;
+}
+
+void Session::evaluate(const std::string& name, Model& model) {
+  check_before_begin(observers_ != nullptr, "evaluate()");
+  if (!is_own_name(name) || std::ranges::count(run_->evaluated, name, &EvaluatedModel::name) > 0)
+    throw TrainError(
+        formatted("the program evaluates a model as '{}': expected a name of small letters, digits "
+                  "and underscores, once",
+                  printable(name)));
+  run_->evaluated.push_back({name, model});
+}
+
+void Session::begin(const std::vector<std::reference_wrapper<DistributedDataParallel>>& ddps,
+                    Loader& loader, GradScaler& scaler) {
+  check_before_begin(observers_ != nullptr, "begin()");
+  auto observers = std::make_unique<Observers>(*run_, ddps, loader, scaler);
+  Observers& its = *observers;
+  const auto programs = static_cast<std::ptrdiff_t>(run_->parts.size());
+  for (Part* own :
+       std::initializer_list<Part*>{&its.profile, &its.learning_rates, &its.non_finite,
+                                    &its.early_stop, &its.throughput, &its.sample_log, &its.scaler})
+    keep(*own);
+  std::ranges::rotate(run_->parts, run_->parts.begin() + programs);
+  observers_ = std::move(observers);
+  if (!SavedNumbers(kEvaluation, run_->state.parts).empty()) evaluate_now();
+  if (its.evaluation) its.log.add(run_->state.step, *its.evaluation);
+}
+
+std::optional<TrainingStep> Session::next_step() {
+  check_begun(observers_ != nullptr, "next_step()");
+  Run& run = *run_;
+  Observers& its = *observers_;
+  if (run.state.step >= run.last_step || its.early_stop.is_due() || !its.stop.may_step())
+    return std::nullopt;
+  failpoint("step");
+  for (Part* part : run.parts) part->before_step(run.state.step + 1);
+  std::vector<Batch> batches = its.loader.next_step(run.options.grad_accumulation);
+  const StepMetrics record{.step = run.state.step + 1,
+                           .epoch = batches.front().epoch,
+                           .learning_rate = its.learning_rates.of_first_group()};
+  return TrainingStep(record, std::move(batches), run.options.accumulation_mean,
+                      run.options.autocast_type());
+}
+
+void Session::step_first(TrainingStep& step, Optimizer& optimizer) {
+  at::Tensor found_inf = observers_->scaler.unscale(optimizer);
+  clip_grad_norm(run_->group, optimizer, run_->clipping, found_inf);
+  if (optimizer.has_own_gradients_only()) run_->group.sum(found_inf);  // of all shards
+  found_inf = found_inf.ne(0).to(at::kFloat);
+  optimizer.step(found_inf);
+  step.set_sums({.found_inf = with_earlier(step, found_inf), .numbers = {}});
+}
+
+void Session::reduce(TrainingStep& step, const at::Tensor& loss, const at::Tensor& found_inf,
+                     const at::Tensor& norm) {
+  step.set_sums(reduce_step(run_->group, {.loss = loss,
+                                          .found_inf = with_earlier(step, found_inf),
+                                          .norm = norm,
+                                          .votes = observers_->stop.votes(),
+                                          .logged = step.take_logged()}));
+}
+
+void Session::finish(TrainingStep& step) {
+  Run& run = *run_;
+  Observers& its = *observers_;
+  run.state.step = step.number();
+  run.state.position = its.loader.position();
+  run.state.samples_seen += samples_in(step.batches()) * run.group.world_size();
+  for (Part* part : run.parts) part->after_step(step);
+  its.reader.add(step.record(), step.batches(), step.sums());
+
+  its.evaluation.reset();
+  const bool is_evaluated =
+      is_due(run.state.step, run.options.eval_every) || run.state.step == run.last_step;
+  const bool is_saved = run.checkpoints.due(run.state.step);
+  for (FinishedStep& read : read_steps(its.reader, /*all=*/is_evaluated || is_saved, run.group)) {
+    const bool is_this = read.record.step == run.state.step;
+    finish_read(std::move(read), is_evaluated && is_this);
+  }
+  if (!is_saved) return;
+  run.checkpoints.save(state_to_save(), run.tensors, run.optimizer);
+  its.stop.ask();  // a stop is agreed on now, instead of saving again after the next step
+}
+
+// On a GPU the host is ahead: it reads the numbers of a step during the next one.
+void Session::finish_read(FinishedStep step, bool is_evaluated) {
+  Observers& its = *observers_;
+  its.stop.take_sums(step.numbers.votes);
+  for (Part* part : run_->parts) part->read(step);
+  if (is_evaluated) evaluate_now(), step.record.evaluation = its.evaluation;
+  its.log.write(step.record);
+}
+
+std::optional<Evaluation> Session::evaluate_all() {
+  Run& run = *run_;
+  Observers& its = *observers_;
+  for (DistributedDataParallel& ddp : its.ddps) ddp.synchronize_buffers();
+  const auto evaluate_one = [&](Model& model, const EvaluationOptions& options) {
+    return train::evaluate(model, run.trained.task, options, its.stop, run.group);
+  };
+  std::optional<Evaluation> all = evaluate_one(run.trained.model, its.evaluating);
+  EvaluationOptions others = its.evaluating;
+  others.forward = {};  // --compiled-eval is of the model that is trained
+  for (const auto& [name, model] : run.evaluated) {
+    const std::optional<Evaluation> one = all ? evaluate_one(model, others) : std::nullopt;
+    if (!one) return std::nullopt;
+    all->metrics.emplace_back(name + "_loss", one->loss);
+    for (const auto& [metric, value] : one->metrics)
+      all->metrics.emplace_back(name + "_" + metric, value);
+  }
+  return all;
+}
+
+void Session::evaluate_now() {
+  Run& run = *run_;
+  Observers& its = *observers_;
+  const Throughput::Pause pause(its.throughput);
+  its.evaluation = evaluate_all();
+  // It was stopped: the next start repeats it before its first step.
+  save_numbers(kEvaluation, its.evaluation ? PartNumbers{} : PartNumbers{{"due", 1}},
+               run.state.parts);
+  if (!its.evaluation || !is_due(run.state.step, run.options.eval_every)) return;
+  for (Part* part : run.parts) part->evaluated(run.state.step, its.evaluation->loss);
+}
+
+const TrainState& Session::state_to_save() {
+  Run& run = *run_;
+  Observers& its = *observers_;
+  its.non_finite.check_weights(run.state.step, run.tensors);
+  its.log.drain();  // so that its files have every step that a checkpoint has
+  run.state.buckets = buckets_of(its.ddps, run.tensors);
+  for (const Part* part : run.parts) {
+    if (!part->name().empty()) save_numbers(part->name(), part->numbers(), run.state.parts);
+  }
+  return run.state;
+}
+
+ExitCode Session::end() {
+  check_begun(observers_ != nullptr, "end()");
+  Run& run = *run_;
+  Observers& its = *observers_;
+  for (FinishedStep& step : read_steps(its.reader, /*all=*/true, run.group))
+    finish_read(std::move(step), false);
+  const bool is_complete = run.state.step == run.last_step || its.early_stop.is_due();
+  if (is_complete && !its.evaluation) its.evaluation = evaluate_all();
+  if (is_complete && its.evaluation)
+    // Throws before a checkpoint marks the run as complete.
+    its.non_finite.check_end(run.state.step, *its.evaluation);
+  if (!its.stop.agreed() || run.state.step > run.first_step)
+    run.checkpoints.save_last(state_to_save(), run.tensors, run.optimizer);
+  its.profile.finish();
+  if (!is_complete || !its.evaluation) {  // the ranks have agreed to stop: rank 0 prints the reason
+    const Preemption& stops = *run.options.preemption;
+    its.log.stop(run.state.step, run.group.all_gather(stops.reason()), run.checkpoints);
+    return code_of_stop(run.checkpoints.enabled(),
+                        static_cast<int>(-run.group.minimum(-stops.signal())));
+  }
+  its.log.finish(run.state.step, *its.evaluation, its.throughput.rate(),
+                 run.checkpoints.last_saved(), its.early_stop);
+  its.sample_log.check_complete();
+  return ExitCode::kDone;
+}
+
+}  // namespace torchbridge::train
