@@ -262,8 +262,10 @@ void Attempt::begin_exit_barrier() {
   cpu_time_at_barrier_ = cpu_seconds_of(group_.running_pids());
 }
 
-// A rank that still computes, as one that evaluates or saves alone, is left alone.
+// A rank that still computes, as one that evaluates or saves alone, is left alone. Those of this
+// node may not have started yet: their interpreter imports (--preload).
 void Attempt::check_exit_barrier() {
+  if (group_.running() == 0) return begin_exit_barrier();
   const double used = cpu_seconds_of(group_.running_pids()) - cpu_time_at_barrier_;
   if (used > kIdle * context_.options.exit_barrier) return begin_exit_barrier();
   std::string ranks;

@@ -45,7 +45,8 @@ class Nodes {
       command.push_back(SOURCE_DIR "/tests/programs/become_arguments.py");
     }
     command.insert(command.end(), {"sh", "-c", script_});
-    Variables variables = {{"F", folder_.path()}, {"TMPDIR", folder_.path()}};
+    Variables variables = {
+        {"F", folder_.path()}, {"TMPDIR", folder_.path()}, {"PYTHONPATH", folder_.path()}};
     if (has_token_) variables.insert(kWithToken.begin(), kWithToken.end());
     agents_.emplace_back(command, variables, folder_ / ("agent" + std::to_string(agents_.size())));
     return agents_.back();
@@ -444,6 +445,19 @@ TEST(AgentNodes, AHangingWorkerIsEndedWhenThoseOfOtherNodesHaveEnded) {
   nodes.expect_all(128 + SIGKILL);
   EXPECT_EQ(count_of(nodes.errors(), "used no CPU time for 0.5 s after other workers had ended"), 2)
       << nodes.errors();
+}
+
+TEST(AgentNodes, AWorkerWhoseModulesAreStillImportedIsNotTakenForOneThatHangs) {
+  if (getenv("AGENT_PRELOAD")) GTEST_SKIP() << "both nodes would import";
+  Nodes nodes({"--nnodes", "2", "--exit-barrier", "0.05"}, "echo $RANK; touch $F/ended.$RANK");
+  nodes.folder().write("slow.py",
+                       "import os, time\n"
+                       "while not os.path.exists(os.environ['F'] + '/ended.0'): time.sleep(0.01)\n"
+                       "time.sleep(0.5)\n");
+  nodes.add_all(1);
+  nodes.add({"--preload", "slow", SOURCE_DIR "/tests/programs/become_arguments.py"});
+  nodes.expect_all(0);
+  EXPECT_EQ(nodes.out(), (Words{"0", "1"})) << nodes.errors();
 }
 
 TEST(AgentNodes, AProgramThatOneNodeLacksEndsAllAtOnce) {
