@@ -48,7 +48,7 @@ void HealthChecks::remove(int local_rank) {
 
 HealthChecks::Clock::time_point HealthChecks::next_due() const {
   Clock::time_point next = Clock::time_point::max();
-  for (const Check& check : checks_) next = std::min(next, check.due);
+  for (const Check& check : checks_) next = std::min(next, check.pid ? check.end : check.due);
   return next;
 }
 
@@ -68,7 +68,9 @@ std::string HealthChecks::step(Check& check) {
   spec.command = {"/bin/sh", "-c", command_};
   spec.environment = check.environment;
   spec.outer = outer_;
-  check.due = Clock::now() + interval_;
+  const auto now = Clock::now();
+  check.due = now + interval_;
+  check.end = now + std::max<Clock::duration>(interval_, kShortestLimit);
   const auto started = start_process(spec);
   if (const auto* failure = std::get_if<StartFailure>(&started)) return failure->error.message;
   check.pid = std::get<pid_t>(started);
@@ -81,9 +83,9 @@ std::string HealthChecks::reap(Check& check) const {
     check.pid = 0;
     return status == 0 ? "" : formatted("exit code {}", exit_code_of(status));
   }
-  if (Clock::now() < check.due) return "";
+  if (Clock::now() < check.end) return "";
   end_check(std::exchange(check.pid, 0));
-  return "no answer within --health-check-interval";
+  return "no answer within --health-check-interval, or 1 s";
 }
 
 SleepWatch::SleepWatch(std::chrono::duration<double> limit)

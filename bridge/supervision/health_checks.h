@@ -13,11 +13,13 @@
 namespace torchbridge {
 
 // A check is `sh -c COMMAND` with the worker's environment and its pid in TORCHBRIDGE_WORKER_PID,
-// every interval; one that ends with another exit code than 0, or does not end within an interval,
-// has failed. Passive, as WorkerGroup.
+// every interval; one that ends with another exit code than 0, or does not end within an interval
+// and kShortestLimit, has failed. Passive, as WorkerGroup.
 class HealthChecks {
  public:
   using Clock = std::chrono::steady_clock;
+  // A busy node may need as long to start a process.
+  static constexpr std::chrono::seconds kShortestLimit{1};
 
   // An empty command: no checks.
   HealthChecks(std::string command, std::chrono::duration<double> interval,
@@ -44,8 +46,9 @@ class HealthChecks {
   struct Check {
     int local_rank;
     EnvMap environment;
-    Clock::time_point due;  // of the next start, or of the end of the one that runs
-    int pid = 0;            // of the check that runs; 0: none
+    Clock::time_point due;    // of the next start
+    int pid = 0;              // of the check that runs; 0: none
+    Clock::time_point end{};  // of the time of the check that runs
   };
   std::string step(Check& check);  // why it failed, or empty
   std::string reap(Check& check) const;

@@ -638,6 +638,15 @@ TEST(AgentRun, EndsAWorkerWhoseHealthCheckHangs) {
       << agent.error();
 }
 
+TEST(AgentRun, AHealthCheckHasASecondWhateverItsInterval) {
+  Agent agent({"--health-check-interval", "0.05", "--health-check",
+               "sleep 0.15; echo checked >> $F/checked"},
+              kUntilGo);
+  ASSERT_TRUE(eventually([&] { return lines_of(agent.read("checked")).size() >= 3; }));
+  agent.write("go");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+}
+
 TEST(AgentRun, WritesLogsWhereTheyAreAskedFor) {
   const TemporaryFolder logs;
   Agent agent({"--nproc-per-node", "2", "--log-dir", logs / "new", "--rdzv-id", "my/run", "-r",
