@@ -24,7 +24,9 @@ runuser -u nobody -- /usr/bin/python3 -c "$script" flood "$(id -u daemon)" $conn
 stranger=$!
 exec 3>"$work/end"
 status=0
-TMPDIR=$work/daemon setpriv --reuid daemon --regid daemon --clear-groups -- "$@" || status=$?
+# Not root's PATH: a folder of it that this user cannot search makes "not found" to "permission denied".
+TMPDIR=$work/daemon PATH=/usr/local/bin:/usr/bin:/bin \
+  setpriv --reuid daemon --regid daemon --clear-groups -- "$@" || status=$?
 exec 3>&-
 wait "$stranger"
 made=$(awk '{sum += $2} END {print sum + 0}' "$work/made")
