@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -23,6 +24,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPoll{5};
+
+// A limit in machine time, for a loop that polls: each turn uses up at most three periods of the
+// poll, so that a machine that stands still or has much else to do does not fail a test.
+class MachineTime {
+ public:
+  explicit MachineTime(Clock::duration limit) : left_(limit) {}
+  // Waits a period of the poll, and returns false if the limit is used up.
+  bool waits() {
+    if (left_ <= Clock::duration::zero()) return false;
+    std::this_thread::sleep_for(kPoll);
+    const auto now = Clock::now();
+    left_ -= std::min<Clock::duration>(now - last_, 3 * kPoll);
+    last_ = now;
+    return true;
+  }
+
+ private:
+  Clock::duration left_;
+  Clock::time_point last_ = Clock::now();
+};
 
 // What would change the outcome when the tests themselves run inside a job.
 bool is_about_a_job(std::string_view name) {
@@ -95,14 +116,12 @@ bool Process::stopped() const { return process_state(pid_) == 'T'; }
 bool Process::catches(int signal) const { return catches_signal(pid_, signal); }
 
 int Process::wait(Clock::time_point deadline) {
+  MachineTime time(deadline - Clock::now());
   while (!ended()) {
-    if (Clock::now() >= deadline) {
-      signal(SIGKILL);
-      waitpid(std::exchange(pid_, -1), nullptr, 0);
-      code_ = -1;
-    } else {
-      std::this_thread::sleep_for(kPoll);
-    }
+    if (time.waits()) continue;
+    signal(SIGKILL);
+    waitpid(std::exchange(pid_, -1), nullptr, 0);
+    code_ = -1;
   }
   return code_;
 }
@@ -118,10 +137,9 @@ Words lines_of(const std::string& text) {
 }
 
 bool eventually(const std::function<bool()>& fact, std::chrono::milliseconds time) {
-  const auto deadline = Clock::now() + time;
+  MachineTime left(time);
   while (!fact()) {
-    if (Clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(kPoll);
+    if (!left.waits()) return false;
   }
   return true;
 }

@@ -21,7 +21,8 @@ class Process {
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
 
-  // The exit code, 128 + signal, or -1 when it did not end in time; then it is killed.
+  // The exit code, 128 + signal, or -1 when it did not end in time; then it is killed. The time is
+  // the machine's, as of eventually().
   int wait(std::chrono::steady_clock::time_point deadline);
   void signal(int number) const;
   pid_t pid() const { return pid_; }  // -1 where it has ended
@@ -43,6 +44,7 @@ class Process {
 // Without their newlines.
 Words lines_of(const std::string& text);
 
-// Waits until `fact` holds; false when it does not within the time.
+// Waits until `fact` holds; false when it does not within the time. That is time that the machine
+// had: while it stands still or computes for others, the clock runs slower.
 bool eventually(const std::function<bool()>& fact,
                 std::chrono::milliseconds time = std::chrono::seconds(30));
