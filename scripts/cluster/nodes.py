@@ -17,6 +17,7 @@ CONTROLLER = "controller"
 NETWORK = "10.77"
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21
 GONE_WAIT_S = 10
+REACH_S, REACH_TRIES = 5, 4  # a connection from a node to this machine
 NEIGHBOUR_TABLE = "/proc/sys/net/ipv4/neigh/default/gc_thresh3"
 NEIGHBOURS_OF_A_NODE = 16
 
@@ -164,7 +165,7 @@ def connect(cluster, node_names):
     number = claim_subnet(cluster)
     prefix = f"{NETWORK}.{number}"
     addresses = {name: f"{prefix}.{10 + index}" for index, name in enumerate(node_names)}
-    record = {"subnet": f"{prefix}.0/24", "interface": interface_name(number), "login": f"{prefix}.1",
+    record = {"number": number, "subnet": f"{prefix}.0/24", "interface": interface_name(number), "login": f"{prefix}.1",
               "controller": f"{prefix}.2", "nodes": addresses}
     ip([], f"addr add {prefix}.1/24 dev {interface_name(number)}", f"link set {interface_name(number)} up")
     build_bridge(cluster, record)
@@ -236,8 +237,9 @@ def check_login_is_reachable(cluster, record):
     node = next(iter(record["nodes"]))
     with socket.create_server((record["login"], 0)) as listener:
         port = listener.getsockname()[1]
-        connect_back = ["timeout", "5", "bash", "-c", f"exec 3<>/dev/tcp/{record['login']}/{port}"]
-        if subprocess.run(inside(cluster, node, connect_back), capture_output=True).returncode != 0:
+        connect_back = ["timeout", str(REACH_S), "bash", "-c", f"exec 3<>/dev/tcp/{record['login']}/{port}"]
+        tries = range(REACH_TRIES)  # on a busy machine the first may not even have started in its time
+        if all(subprocess.run(inside(cluster, node, connect_back), capture_output=True).returncode for _ in tries):
             raise ClusterError(f"{node} cannot reach this machine at {record['login']}: its firewall must accept "
                                f"connections that come in through {record['interface']}")
 

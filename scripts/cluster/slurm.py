@@ -43,6 +43,7 @@ def write_configuration(cluster, network, options):
 
 def slurm_conf(cluster, network, options):
     settings, further_lines = overridden(default_settings(cluster, network, options), options.conf)
+    settings["AuthInfo"] = f"socket={cluster.path('munge', 'socket')},{settings['AuthInfo']}"
     named = [f"{key}={value}" for key, value in settings.items()]
     return "\n".join([*named, *further_lines, *node_lines(network, options)]) + "\n"
 
@@ -50,13 +51,15 @@ def slurm_conf(cluster, network, options):
 def default_settings(cluster, network, options):
     return {
         "ClusterName": cluster.name,
+        # All clusters of this machine have its /tmp, where programs name files by the job.
+        "FirstJobId": str(1 + 1000 * network["number"]),
         "SlurmctldHost": f"{nodes.CONTROLLER}({network['controller']})",
         "SlurmctldPort": str(PORT),
         "SlurmUser": "root",
         "SlurmdUser": "root",
         "AuthType": "auth/munge",
         # A requeued job starts when its first credential has expired: after 2 minutes by default.
-        "AuthInfo": f"socket={cluster.path('munge', 'socket')},cred_expire=5",
+        "AuthInfo": "cred_expire=5",
         "StateSaveLocation": cluster.path("controller"),
         "SlurmctldPidFile": cluster.path("controller", "pid"),
         "SlurmctldLogFile": cluster.path("log", "slurmctld.log"),

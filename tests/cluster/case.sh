@@ -14,6 +14,9 @@ skip() { printf 'SKIPPED: %s\n' "$*"; exit 77; }
 
 ((EUID == 0)) || skip "a cluster on one machine needs root"
 
+# The case starts programs as another user: skipped where those cannot enter the folder of this build.
+needs_other_users() { "$SOURCE_DIR/tests/support/other_users_can_run" "$CLUSTER" || exit; }
+
 on_login() { timeout "$limit" "$CLUSTER" run --name "$CLUSTER_NAME" -- "$@"; }
 on_node() { local node=$1; shift; timeout "$limit" "$CLUSTER" exec --name "$CLUSTER_NAME" --node "$node" -- "$@"; }
 
@@ -102,13 +105,17 @@ with_slurmstepd() {
 }
 trap 'as_before; rm -rf "$work"' EXIT
 
-# wait_for SECONDS COMMAND...: until the command succeeds.
+# wait_for SECONDS COMMAND...: until the command succeeds. The seconds are those that the machine had: a turn of the
+# loop uses up at most three of its periods, so that a machine that stands still does not fail the case.
 wait_for() {
-  local deadline=$((SECONDS + $1))
+  local left=$(($1 * 1000000)) last=${EPOCHREALTIME//[.,]/} now
   shift
   until "$@"; do
-    ((SECONDS < deadline)) || fail "not within the time limit: $*"
+    ((left > 0)) || fail "not within the time limit: $*"
     read -rt 0.05 <> <(:) || true
+    now=${EPOCHREALTIME//[.,]/}
+    left=$((left - (now - last < 150000 ? now - last : 150000)))
+    last=$now
   done
 }
 

@@ -3,6 +3,7 @@
 # a planted module for each service of nsswitch.conf. slurmstepd runs under strace, and the job is an unprivileged
 # user's. The container is entered in task_init, as pyxis does, and in task_init_privileged, as its old releases did.
 source "$(dirname "$0")/case.sh"
+needs_other_users
 ours="optional $1\n" container="required $2" planted=$3
 command -v strace >/dev/null || skip "no strace: run scripts/setup --tests"
 

@@ -2,6 +2,7 @@
 # A plugin for containers, like pyxis, before and after ours in plugstack.conf. Before ours, our plugin runs in the
 # container.
 source "$(dirname "$0")/case.sh"
+needs_other_users
 ours="optional $1\n" container="required $2"
 image="PYTORCH_VERSION=2.11" # pyxis sets RANK and LOCAL_RANK for it
 show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $PYTORCH_VERSION $(ls -d /tmp/image)'

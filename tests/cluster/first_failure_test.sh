@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The first task of a step that fails is named, with its reason; srun's exit code stays the program's.
 source "$(dirname "$0")/case.sh"
+needs_other_users
 ulimit -c 0  # srun passes it on: no core files of the killed ranks
 
 # expect_report CODE COMMAND...: srun ends with CODE, and its one report is left in $work/report.

@@ -2,6 +2,7 @@
 # A user who writes what he likes into the memory that his tasks share with slurmstepd, and into the variables of his
 # step, neither ends slurmstepd nor holds it for more than ten seconds, nor keeps the node from the next user.
 source "$(dirname "$0")/case.sh"
+needs_other_users
 ours="optional $1\n" hostile="required $2"
 as_user() { on_login runuser -u "$1" -- env -C / "${@:2}"; }
 

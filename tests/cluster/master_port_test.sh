@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A MASTER_PORT that another program uses on rank 0's node ends the whole step at once, whichever program it runs.
 source "$(dirname "$0")/case.sh"
+needs_other_users
 torchbridge="$BUILD_DIR/bin/torchbridge"
 
 occupy_port_on n0

@@ -2,6 +2,7 @@
 # A step in which a task failed and others hang is ended, unless the user or the program expects failures, or Slurm
 # ends the step and lets tasks save.
 source "$(dirname "$0")/case.sh"
+needs_other_users
 ulimit -c 0
 
 ended='^srun: error: torch-env: the step still runs [0-9]+ s later and is ended: on_failure=SECONDS'

@@ -140,7 +140,8 @@ threading.Thread(name="Thread-1", target=threading.Event().wait, daemon=True).st
           exec sleep 60'
         on_each 3 'torchbridge run --nnodes 2:3 --active 2 --nproc-per-node 8 --max-restarts 3 --rdzv-id night \
           --rdzv-backend c10d --rdzv-endpoint n0:29400 ./train.sh' >status.out 2>&1 &
-        has_restarted() { torchbridge status n0:29400 2>&1 | grep -q 'running, round 1'; }
+        # The third node may join after the restart.
+        has_restarted() { (($(torchbridge status n0:29400 2>&1 | grep -cE 'running, round 1|waiting') == 2)); }
         until_true has_restarted""",
     r"--nnodes 2:3 \.\.\. \./trainer": """
         (until_true [ -e runs/a/step-00000020/DONE ]
@@ -329,6 +330,7 @@ def main():
         if os.path.isdir(state):
             os.rmdir(state)
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the time limit: `finally` ends the clusters
     down()
     with tempfile.TemporaryDirectory() as work:
         try:

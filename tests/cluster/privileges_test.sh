@@ -3,6 +3,7 @@
 # is made with the user's rights, but for the unnamed pair of sockets that slurmstepd shares with its tasks: slurmstepd
 # runs under strace, and the job is an unprivileged user's.
 source "$(dirname "$0")/case.sh"
+needs_other_users
 command -v strace >/dev/null || skip "no strace: run scripts/setup --tests"
 name=$(basename "$1")
 user=$(id -u nobody)

@@ -15,6 +15,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -154,6 +155,7 @@ def main():
     if os.geteuid() != 0:
         print("SKIPPED: a cluster on one machine needs root")
         sys.exit(77)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the time limit: `finally` ends the cluster
     results = [on_a_cluster([], [], options), on_a_cluster(["--plugin", options.plugin], ["--torch-env"], options)]
     report(options, results)
     found = list(faults(*results))

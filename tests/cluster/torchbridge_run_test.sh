@@ -2,6 +2,7 @@
 # torchbridge run under srun and mpirun, with and without the plugin: no option is needed, for one task, for one on each
 # node, and for one for each rank.
 source "$(dirname "$0")/case.sh"
+needs_other_users
 torchbridge="$BUILD_DIR/bin/torchbridge"
 cpus=$(nproc)
 show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE '

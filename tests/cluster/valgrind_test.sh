@@ -2,6 +2,7 @@
 # srun, slurmstepd and the tasks before they become programs, under valgrind: the plugin has no invalid access and no
 # leak, and is unloaded. Leaks of Slurm itself are not counted.
 source "$(dirname "$0")/case.sh"
+needs_other_users
 command -v valgrind >/dev/null || skip "no valgrind: run scripts/setup --tests"
 if nm -D "$1" | grep -qE '__(asan|tsan)_'; then skip "a sanitizer's runtime is linked"; fi
 name=$(basename "$1")
