@@ -195,7 +195,9 @@ def main():
     parser.add_argument("--python", nargs="?", const=str(ROOT / ".venv/bin/python"))
     parser.add_argument("--preload", action="store_true")
     parser.add_argument("--steps", type=int, help="of a training (default: 400, with --python 3000)")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    # In CI one seed for each commit: a second run says more of the first.
+    parser.add_argument("--seed", type=int,
+                        default=os.environ.get("TORCHBRIDGE_SEED", random.randrange(1 << 30)))
     options = parser.parse_args()
     options.build = options.build.resolve()
     options.steps = options.steps or (3000 if options.python else 400)

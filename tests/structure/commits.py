@@ -7,7 +7,7 @@
 import subprocess
 import sys
 
-LAST_WITHOUT_RULE = "592ff261"
+LAST_WITHOUT_RULE = "3c4572fc"
 LONGEST = 60
 
 root = sys.argv[1] if len(sys.argv) > 1 else "."

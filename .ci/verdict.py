@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Runs CTest's tests, then those that failed once more, alone, and says what the result is worth.
+
+    .ci/verdict.py --results FOLDER [--seconds N] CTEST_OPTION... [-- OPTIONS OF THE FIRST RUN ONLY...]
+
+A test that fails each time is a regression, one that fails first and then passes alone is unstable. Red (exit code 1):
+a regression; more than MOST_RETRIED tests that failed at first, which are not run again; more than MOST_UNSTABLE
+unstable ones; a test without a result. All else is green (0), with each unstable test in a table: it is a fault to be
+mended by its cause. The last line is the verdict.
+
+In FOLDER: the output and the JUnit file of each run (first, again-1, again-2), unstable.tsv, and the verdict.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as xml
+
+MOST_RETRIED = 12
+MOST_UNSTABLE = 5
+RETRIES = 2
+LAST_LINES = 25  # of a regression's output
+SLOWEST = 20
+PERIOD_S = 0.2  # between two looks at the machine
+
+
+@dataclasses.dataclass
+class Outcome:
+    state: str  # passed, failed, skipped, or blocked: a test whose fixture failed
+    seconds: float = 0
+    reason: str = ""
+    output: str = ""
+
+
+class Machine(threading.Thread):
+    """Looks at the load average and for stalls until the process ends."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.seen = []  # (time, load average, seconds that the look came too late)
+        self.start()
+
+    def run(self):
+        last = time.monotonic()
+        while True:
+            time.sleep(PERIOD_S)
+            now = time.monotonic()
+            self.seen.append((now, os.getloadavg()[0], now - last - PERIOD_S))
+            last = now
+
+    def worst_between(self, begin, end):
+        """(load average, stall in seconds)"""
+        seen = [one for one in self.seen if begin <= one[0] <= end + PERIOD_S] or self.seen[-1:]
+        return max((load for _, load, _ in seen), default=0), max((stall for _, _, stall in seen), default=0)
+
+
+class Runs:
+    """Runs of ctest, by which each test has a list of outcomes."""
+
+    def __init__(self, options, folder, deadline):
+        self.options, self.folder, self.deadline = options, folder, deadline
+        self.outcomes = {}  # by name
+        self.first_run = {}  # by name: (begin, end), of time.monotonic()
+        self.running = {}  # by name: when it began
+        self.is_cut_off = False
+
+    def run(self, run, options):
+        """Prints what is not of a test that passed."""
+        junit = self.folder / f"{run}.xml"
+        junit.unlink(missing_ok=True)
+        process = subprocess.Popen(["ctest", *self.options, *options, "--output-junit", str(junit)],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                                   start_new_session=True)
+        # SIGTERM, so that the tests' own clusters end.
+        timer = threading.Timer(max(1, self.deadline - time.monotonic()), self.cut_off, [process])
+        timer.start()
+        began = {}
+        self.running.clear()
+        with open(self.folder / f"{run}.log", "w") as log:
+            for line in process.stdout:
+                log.write(line)
+                start = re.match(r" +Start +\d+: (\S+)", line)
+                result = re.match(r" *\d+/\d+ Test +#\d+: (\S+) ", line)
+                if start:
+                    began[start[1]] = self.running[start[1]] = time.monotonic()
+                elif not re.search(r" Passed +[\d.]+ sec", line):
+                    print(line, end="", flush=True)
+                if result:
+                    self.running.pop(result[1], None)
+        process.wait()
+        timer.cancel()
+        for name, outcome in outcomes_of(junit).items():
+            self.outcomes.setdefault(name, []).append(outcome)
+            begin = began.get(name, time.monotonic())
+            self.first_run.setdefault(name, (begin, begin + outcome.seconds))
+
+    def cut_off(self, process):
+        self.is_cut_off = True
+        os.killpg(process.pid, signal.SIGTERM)
+
+    def last(self, state):
+        return sorted(name for name, tries in self.outcomes.items() if tries[-1].state == state)
+
+    def failed(self):
+        return self.last("failed") + self.last("blocked")
+
+    def unstable(self):
+        return sorted(name for name, tries in self.outcomes.items()
+                      if tries[-1].state in ("passed", "skipped") and any(one.state == "failed" for one in tries))
+
+
+def outcomes_of(junit):
+    """Empty where ctest was cut off before it wrote the file."""
+    if not junit.exists():
+        return {}
+    found = {}
+    for case in xml.parse(junit).getroot().iter("testcase"):
+        skipped = case.find("skipped")
+        reason = "" if skipped is None else skipped.get("message", "")
+        state = {"run": "passed", "fail": "failed", "disabled": "skipped"}.get(case.get("status"))
+        if state is None:  # notrun
+            state = "skipped" if reason.startswith("SKIP_") else "blocked" if "Fixture" in reason else "failed"
+        found[case.get("name")] = Outcome(state, float(case.get("time") or 0), reason,
+                                          case.findtext("system-out") or "")
+    return found
+
+
+def declared(options):
+    """The tests that these options of ctest select: {name: {property: value}}."""
+    shown = subprocess.run(["ctest", *options, "--show-only=json-v1"], capture_output=True, text=True)
+    try:
+        tests = json.loads(shown.stdout[shown.stdout.index("{"):])["tests"]
+    except ValueError:
+        sys.exit(f"verdict: ctest {' '.join(options)}: {(shown.stderr or shown.stdout).strip()}")
+    return {test["name"]: {one["name"]: one["value"] for one in test.get("properties", [])} for test in tests}
+
+
+def with_their_cases(names, tests):
+    """A cleanup judges what the cases of its fixture have left behind: it is run again after all of them."""
+    fixtures = {one for name in names for one in tests[name].get("FIXTURES_CLEANUP", [])}
+    return sorted({*names} | {name for name, properties in tests.items()
+                              if fixtures & {*properties.get("FIXTURES_REQUIRED", [])}})
+
+
+def exactly(names):
+    return "^(" + "|".join(re.sub(r"([^\w/-])", r"\\\1", name) for name in names) + ")$"
+
+
+def verdict_of(runs, tests, retried):
+    """(whether it is green, the reason for the last line)"""
+    failed, unstable = runs.failed(), runs.unstable()
+    without_result = sorted({*tests} - {*runs.outcomes})
+    if runs.is_cut_off:
+        return False, f"the time for the tests is over while these run: {', '.join(runs.running)}"
+    if without_result:
+        return False, f"no result of {', '.join(without_result[:5])}" + (" ..." if len(without_result) > 5 else "")
+    if failed and not retried:
+        return False, f"{len(failed)} tests failed, more than {MOST_RETRIED}: none was run again"
+    if failed:
+        return False, f"{len(failed)} {'regression' if len(failed) == 1 else 'regressions'}: {', '.join(failed[:5])}"
+    if len(unstable) > MOST_UNSTABLE:
+        return False, f"{len(unstable)} unstable tests, more than {MOST_UNSTABLE}"
+    return True, f"{len(unstable)} unstable" if unstable else "no test failed"
+
+
+def print_slowest(runs):
+    print(f"\nThe {SLOWEST} slowest tests:")
+    seconds = {name: tries[0].seconds for name, tries in runs.outcomes.items()}
+    for name in sorted(seconds, key=seconds.get, reverse=True)[:SLOWEST]:
+        print(f"{seconds[name]:7.1f} s  {name}")
+
+
+def print_regressions(runs):
+    for name in runs.failed():
+        last = runs.outcomes[name][-1]
+        print(f"\nFAILED {len(runs.outcomes[name])} of {len(runs.outcomes[name])} times: {name} {last.reason}")
+        for line in last.output.rstrip().splitlines()[-LAST_LINES:]:
+            print(f"    {line}")
+
+
+def unstable_table(runs, machine):
+    rows = [("test", "failed", "tries", "seconds", "load", "stall_s")]
+    for name in runs.unstable():
+        tries = runs.outcomes[name]
+        load, stall = machine.worst_between(*runs.first_run[name])
+        rows.append((name, sum(one.state == "failed" for one in tries), len(tries), f"{tries[0].seconds:.1f}",
+                     f"{load:.1f}", f"{stall:.1f}"))
+    return rows
+
+
+def main():
+    words = sys.argv[1:]
+    first = words[words.index("--") + 1:] if "--" in words else []
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--results", type=pathlib.Path, required=True)
+    parser.add_argument("--seconds", type=float, default=5000)
+    own, options = parser.parse_known_args(words[:words.index("--")] if "--" in words else words)
+    folder = own.results.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    machine = Machine()
+    runs = Runs(options, folder, time.monotonic() + own.seconds)
+    tests = declared([*options, *first])
+    runs.run("first", first)
+    print_slowest(runs)
+
+    retried = len(runs.last("failed")) <= MOST_RETRIED
+    for again in range(1, RETRIES + 1):
+        names = runs.failed()
+        if not names or not retried or runs.is_cut_off:
+            break
+        print(f"\nOnce more, one after the other: {', '.join(names)}", flush=True)
+        runs.run(f"again-{again}", ["-R", exactly(with_their_cases(names, tests))])
+
+    print_regressions(runs)
+    table = unstable_table(runs, machine)
+    (folder / "unstable.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in table))
+    if len(table) > 1:
+        print("\nUnstable: failed, and passed when run alone. Load and stall are the worst while the test ran first.")
+        widths = [max(len(str(row[at])) for row in table) for at in range(len(table[0]))]
+        for row in table:
+            print("  " + "  ".join(f"{str(cell):<{width}}" for cell, width in zip(row, widths)).rstrip())
+    green, reason = verdict_of(runs, tests, retried)
+    line = (f"tests: {'green' if green else 'red'}: {len(runs.last('passed'))} of {len(tests)} passed, "
+            f"{len(runs.last('skipped'))} skipped; {reason}")
+    (folder / "verdict").write_text(line + "\n")
+    print("\n" + line, flush=True)
+    sys.exit(0 if green else 1)
+
+
+if __name__ == "__main__":
+    main()

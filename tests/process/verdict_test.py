@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""The verdict of .ci/verdict.py over small projects of CTest: which tests run again, and what is red.
+
+    verdict_test.py VERDICT CMAKE      by ctest
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+VERDICT, CMAKE = sys.argv[1:]
+
+# fails(N NAME [PROPERTY VALUE]...): a test that fails the first N times.
+PROJECT = """
+cmake_minimum_required(VERSION 3.25)
+project(tests NONE)
+enable_testing()
+function(fails times name)
+  add_test(NAME ${name} COMMAND sh -c
+    "echo >>${name}.tries; tries=$(wc -l <${name}.tries); echo try $tries of ${name}; [ $tries -gt ${times} ]")
+  if(ARGN)
+    set_tests_properties(${name} PROPERTIES ${ARGN})
+  endif()
+endfunction()
+function(skips name)
+  add_test(NAME ${name} COMMAND sh -c "exit 77")
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+endfunction()
+"""
+ALWAYS = 99
+
+
+def many(count, times):
+    return "\n".join(f"fails({times} many.{at})" for at in range(count))
+
+
+CASES = {
+    "all pass": dict(
+        tests="fails(0 one)\nskips(two)", code=0, verdict="tests: green: 1 of 2 passed, 1 skipped; no test failed",
+        tries={"one": 1}),
+    "a test that fails once is unstable": dict(
+        tests="fails(1 a.b)\nfails(0 axb)", code=0, verdict="tests: green: 2 of 2 passed, 0 skipped; 1 unstable",
+        unstable=["a.b"], tries={"axb": 1, "a.b": 2}),
+    "a test that fails twice is unstable": dict(
+        tests="fails(2 one)\nfails(1 two)", code=0, verdict="tests: green: 2 of 2 passed, 0 skipped; 2 unstable",
+        unstable=["one", "two"], tries={"one": 3, "two": 2}),
+    "a test that always fails is a regression": dict(
+        tests=f"fails({ALWAYS} one)\nfails(1 two)", code=1,
+        verdict="tests: red: 1 of 2 passed, 0 skipped; 1 regression: one", unstable=["two"],
+        shown=["FAILED 3 of 3 times: one", "    try 3 of one"], tries={"one": 3, "two": 2}),
+    "a program that is missing is a regression": dict(
+        tests="add_test(NAME one COMMAND /none)", code=1,
+        verdict="tests: red: 0 of 1 passed, 0 skipped; 1 regression: one"),
+    "a test that runs into its time limit is a regression": dict(
+        tests="add_test(NAME one COMMAND sleep 100)\nset_tests_properties(one PROPERTIES TIMEOUT 1)", code=1,
+        verdict="tests: red: 0 of 1 passed, 0 skipped; 1 regression: one"),
+    "a fixture that fails once takes its cases along": dict(
+        tests="fails(1 up FIXTURES_SETUP f)\nfails(0 down FIXTURES_CLEANUP f)\nfails(0 one FIXTURES_REQUIRED f)\n"
+              "fails(0 two)",
+        code=0, verdict="tests: green: 4 of 4 passed, 0 skipped; 1 unstable", unstable=["up"],
+        tries={"up": 2, "one": 1, "two": 1}),
+    "a fixture that always fails is a regression": dict(
+        tests=f"fails({ALWAYS} up FIXTURES_SETUP f)\nfails(0 one FIXTURES_REQUIRED f)", code=1,
+        verdict="tests: red: 0 of 2 passed, 0 skipped; 2 regressions: up, one"),
+    "a cleanup that fails runs again after its cases": dict(
+        tests="fails(0 up FIXTURES_SETUP f)\nfails(1 down FIXTURES_CLEANUP f)\nfails(0 one FIXTURES_REQUIRED f)",
+        code=0, verdict="tests: green: 3 of 3 passed, 0 skipped; 1 unstable", unstable=["down"],
+        tries={"up": 2, "one": 2, "down": 2}),
+    "twelve tests that failed run again, too many are unstable": dict(
+        tests=many(12, 1), code=1, verdict="tests: red: 12 of 12 passed, 0 skipped; 12 unstable tests, more than 5",
+        unstable=sorted(f"many.{at}" for at in range(12))),
+    "thirteen tests that failed do not run again": dict(
+        tests=many(13, 1), code=1,
+        verdict="tests: red: 0 of 13 passed, 0 skipped; 13 tests failed, more than 12: none was run again",
+        tries={f"many.{at}": 1 for at in range(13)}),
+    "the time for all tests ends them": dict(
+        tests="fails(0 one)\nadd_test(NAME two COMMAND sleep 100)", seconds=2, code=1,
+        verdict="tests: red: 0 of 2 passed, 0 skipped; the time for the tests is over while these run: two"),
+}
+
+
+def check(case, folder):
+    """Yields what is not as expected."""
+    (folder / "CMakeLists.txt").write_text(PROJECT + case["tests"])
+    build, results = folder / "build", folder / "results"
+    subprocess.run([CMAKE, "-S", folder, "-B", build], check=True, stdout=subprocess.DEVNULL)
+    # Without this test's own options of ctest, and in its own folder.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CTEST_")}
+    command = [VERDICT, "--results", results, "--seconds", str(case.get("seconds", 60)), "--test-dir", build]
+    done = subprocess.run([*command, "--", "--parallel", "2"], capture_output=True, text=True, env=environment)
+    print(done.stdout, done.stderr, sep="")
+    last = done.stdout.splitlines()[-1]
+    if done.returncode != case["code"]:
+        yield f"exit code {done.returncode}, expected {case['code']}"
+    if last != case["verdict"] or (results / "verdict").read_text() != last + "\n":
+        yield f"its last line is '{last}', expected '{case['verdict']}'"
+    for line in case.get("shown", []):
+        if line not in done.stdout.splitlines() and f"{line} " not in done.stdout.splitlines():
+            yield f"it does not print '{line}'"
+    rows = [line.split("\t") for line in (results / "unstable.tsv").read_text().splitlines()]
+    if [row[0] for row in rows] != ["test", *case.get("unstable", [])]:
+        yield f"unstable.tsv has {rows}"
+    for row in rows[1:]:
+        if not (int(row[1]) < int(row[2]) and float(row[3]) >= 0 and float(row[4]) >= 0 and float(row[5]) >= 0):
+            yield f"unstable.tsv has {row}"
+    for name, tries in case.get("tries", {}).items():
+        found = len((build / f"{name}.tries").read_text().splitlines())
+        if found != tries:
+            yield f"{name} ran {found} times, expected {tries}"
+
+
+def main():
+    failed = 0
+    for name, case in CASES.items():
+        print(f"--- {name}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            for wrong in check(case, pathlib.Path(folder)):
+                print(f"FAILED: {name}: {wrong}")
+                failed += 1
+    print(f"{len(CASES)} cases, {failed} failures")
+    sys.exit(1 if failed else 0)
+
+
+main()
