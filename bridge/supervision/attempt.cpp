@@ -96,6 +96,8 @@ std::optional<StartFailure> Attempt::start(const Socket& store_port) {
     supervise();
     return failure;
   }
+  // Of other nodes: their workers have ended while those of this one started.
+  if (barrier_at_ != SteadyTime::max()) begin_exit_barrier();
   return std::nullopt;
 }
 

@@ -254,8 +254,14 @@ TEST(AgentNodes, ASpareTakesThePlaceOfOneThatIsLostAndTheOthersKeepTheirRanks) {
   ASSERT_EQ(nodes[lost].out(), "0 1/3\n");
   nodes[lost].signal(SIGKILL);
   ASSERT_TRUE(eventually([&] { return spare.out() == "0 1/3\n"; })) << nodes.errors();
-  EXPECT_TRUE(eventually([&] { return nodes[0].out() == "0 0/3\n0 0/3\n"; }));
-  EXPECT_TRUE(eventually([&] { return nodes[3 - lost].out() == "0 2/3\n0 2/3\n"; }));
+  // On a busy machine there may be a round more.
+  const auto has_rank_again = [&](std::size_t agent, const std::string& line) {
+    const Words rounds = lines_of(nodes[agent].out());
+    return rounds.size() >= 2 && rounds == Words(rounds.size(), line);
+  };
+  EXPECT_TRUE(eventually([&] { return has_rank_again(0, "0 0/3"); })) << nodes[0].out();
+  EXPECT_TRUE(eventually([&] { return has_rank_again(3 - lost, "0 2/3"); }))
+      << nodes[3 - lost].out();
   nodes.write("go");
   for (std::size_t i = 0; i < 4; ++i) {
     if (i == lost) continue;
@@ -449,11 +455,11 @@ TEST(AgentNodes, AHangingWorkerIsEndedWhenThoseOfOtherNodesHaveEnded) {
 
 TEST(AgentNodes, AWorkerWhoseModulesAreStillImportedIsNotTakenForOneThatHangs) {
   if (getenv("AGENT_PRELOAD")) GTEST_SKIP() << "both nodes would import";
-  Nodes nodes({"--nnodes", "2", "--exit-barrier", "0.05"}, "echo $RANK; touch $F/ended.$RANK");
+  Nodes nodes({"--nnodes", "2", "--exit-barrier", "1"}, "echo $RANK; touch $F/ended.$RANK");
   nodes.folder().write("slow.py",
                        "import os, time\n"
                        "while not os.path.exists(os.environ['F'] + '/ended.0'): time.sleep(0.01)\n"
-                       "time.sleep(0.5)\n");
+                       "time.sleep(2.5)\n");
   nodes.add_all(1);
   nodes.add({"--preload", "slow", SOURCE_DIR "/tests/programs/become_arguments.py"});
   nodes.expect_all(0);
