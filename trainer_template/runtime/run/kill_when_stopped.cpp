@@ -7,7 +7,6 @@
 
 #include <array>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 
@@ -20,28 +19,33 @@ constexpr int kLooksInLimit = 8;
 
 // By /proc/PID/stat, proc(5): "PID (NAME) STATE ...". Only async-signal-safe calls, here and below:
 // another thread may have held any lock when the process was copied.
-bool is_stopped(const char* stat_file) {
+bool is_stopped(int stat_file) {
   std::array<char, 128> text{};
-  const int file = open(stat_file, O_RDONLY | O_CLOEXEC);
-  const ssize_t size = read(file, text.data(), text.size() - 1);
-  close(file);
-  if (size <= 0) return false;
+  if (pread(stat_file, text.data(), text.size() - 1, 0) <= 0) return false;
   const char* name_end = strrchr(text.data(), ')');
   return name_end != nullptr && strncmp(name_end, ") T", 3) == 0;
 }
 
-[[noreturn]] void watch(pid_t watched, const char* stat_file, timespec period) {
+// Those of the terminal stop this process with the one that it watches.
+sigset_t but_job_control() {
+  sigset_t signals;
+  sigfillset(&signals);
+  for (const int stop : {SIGTSTP, SIGTTIN, SIGTTOU}) sigdelset(&signals, stop);
+  return signals;
+}
+
+[[noreturn]] void watch(pid_t watched, int stat_file, timespec period) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The watched process's own handlers are not for this one, which ends with it.
-  sigset_t all;
-  sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, nullptr);
-  close_from(0);  // connections and pipes of the watched process end with it
+  for (const int stop : {SIGTSTP, SIGTTIN, SIGTTOU}) signal(stop, SIG_DFL);
+  const sigset_t blocked = but_job_control();
+  sigprocmask(SIG_SETMASK, &blocked, nullptr);
+  dup2(stat_file, 0);
+  close_from(1);  // connections and pipes of the watched process end with it
   // Looks are counted, not time: if the machine stands still, neither process has run meanwhile.
   int looks = 0;
   while (getppid() == watched) {
     nanosleep(&period, nullptr);
-    looks = is_stopped(stat_file) ? looks + 1 : 0;
+    looks = is_stopped(0) ? looks + 1 : 0;
     if (looks > kLooksInLimit) kill(watched, SIGKILL);
   }
   _exit(0);
@@ -50,15 +54,22 @@ bool is_stopped(const char* stat_file) {
 }  // namespace
 
 void kill_when_stopped(std::chrono::milliseconds limit) {
+  // Opened here: /proc may be that of another PID namespace, with other numbers.
+  const int stat_file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  if (stat_file < 0) return;
   const pid_t watched = getpid();
-  std::array<char, 32> stat_file{};
-  std::snprintf(stat_file.data(), stat_file.size(), "/proc/%d/stat", watched);
   const std::chrono::nanoseconds period = limit / kLooksInLimit;
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(period);
-  // Not fork(): its handlers are others', as those of an MPI that warns of a fork. Where no process
-  // can be started, the rank is as without this one.
-  if (syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr) == 0)
-    watch(watched, stat_file.data(), {whole.count(), (period - whole).count()});
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // this process's handlers are not for the child
+  // Not fork(): its handlers are others', as those of an MPI that warns of a fork. Without SIGCHLD:
+  // it is no child for a wait() of the program. Where no process can be started, the rank is as
+  // without this one.
+  if (syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr) == 0)
+    watch(watched, stat_file, {whole.count(), (period - whole).count()});
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  close(stat_file);
 }
 
 }  // namespace torchbridge::train

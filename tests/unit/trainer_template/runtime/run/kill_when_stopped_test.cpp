@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 #include <string>
@@ -23,6 +24,7 @@ class Watched {
   explicit Watched(milliseconds limit) {
     pid_ = fork();
     if (pid_ == 0) {
+      setpgid(0, 0);  // in an orphaned process group SIGTSTP stops nothing
       kill_when_stopped(limit);
       while (true) pause();
     }
@@ -41,6 +43,11 @@ class Watched {
   void stop_watcher() const { signal_and_wait(watcher_, SIGSTOP, 'T'); }
   void go_on() const { signal_and_wait(pid_, SIGCONT, 'S'); }
   void let_watcher_go_on() const { signal_and_wait(watcher_, SIGCONT, 'S'); }
+  void stop_both(int number) const {
+    signal_and_wait(watcher_, number, 'T');
+    signal_and_wait(pid_, number, 'T');
+  }
+  bool watcher_is_stopped() const { return process_state(watcher_) == 'T'; }
   void end() const { kill(pid_, SIGKILL); }
   bool runs() const { return process_state(pid_) == 'S'; }
   bool watcher_runs() const { return parent_of(watcher_) == pid_; }
@@ -84,6 +91,27 @@ TEST(KillWhenStopped, AMachineThatStandsStillEndsNothing) {
   watched.let_watcher_go_on();
   EXPECT_TRUE(watched.runs());
   EXPECT_TRUE(watched.watcher_runs());
+}
+
+// As by ctrl-Z, which stops the whole process group.
+TEST(KillWhenStopped, AProcessThatIsStoppedWithItsChildGoesOn) {
+  Watched watched(milliseconds(80));
+  watched.stop_both(SIGTSTP);
+  EXPECT_TRUE(watched.watcher_is_stopped());
+  watched.let_watcher_go_on();
+  EXPECT_EQ(watched.wait(), SIGKILL);  // it alone is stopped now
+}
+
+// The program's own, as in a destructor of a static object.
+TEST(KillWhenStopped, TheChildIsNoneForAWaitOfTheProgram) {
+  const pid_t program = fork();
+  if (program == 0) {
+    kill_when_stopped(std::chrono::hours(1));
+    _exit(wait(nullptr) == -1 && errno == ECHILD ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(program, &status, 0), program);
+  EXPECT_EQ(status, 0);
 }
 
 // A child that stayed would keep a step of Slurm.
