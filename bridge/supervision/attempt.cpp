@@ -96,8 +96,7 @@ std::optional<StartFailure> Attempt::start(const Socket& store_port) {
     supervise();
     return failure;
   }
-  // Of other nodes: their workers have ended while those of this one started.
-  if (barrier_at_ != SteadyTime::max()) begin_exit_barrier();
+  follow_orders();
   return std::nullopt;
 }
 
@@ -199,7 +198,10 @@ void Attempt::reap() {
     health_.remove(worker->local_rank);
     on_ended(*worker);
   }
-  if (group_.running() == 0) return;
+  if (group_.running() == 0) {
+    barrier_at_ = SteadyTime::max();
+    return;
+  }
   if (group_.has_ended_well() && barrier_at_ == SteadyTime::max() && !is_stopping_)
     begin_exit_barrier();
 }
@@ -238,7 +240,9 @@ void Attempt::follow_orders() {
   if (orders.stops_unless_signalled) stop_at_ = std::min(stop_at_, after(2 * kSignalSpread));
   if (orders.stops_after_grace && stop_at_ == SteadyTime::max())
     stop_at_ = after(Seconds(context_.options.grace));
-  if (orders.begins_exit_barrier && barrier_at_ == SteadyTime::max()) begin_exit_barrier();
+  is_barrier_ordered_ = is_barrier_ordered_ || orders.begins_exit_barrier;
+  if (is_barrier_ordered_ && group_.running() > 0 && barrier_at_ == SteadyTime::max())
+    begin_exit_barrier();
 }
 
 void Attempt::stop(ReceivedSignal signal) {
@@ -264,10 +268,8 @@ void Attempt::begin_exit_barrier() {
   cpu_time_at_barrier_ = cpu_seconds_of(group_.running_pids());
 }
 
-// A rank that still computes, as one that evaluates or saves alone, is left alone. Those of this
-// node may not have started yet: their interpreter imports (--preload).
+// A rank that still computes, as one that evaluates or saves alone, is left alone.
 void Attempt::check_exit_barrier() {
-  if (group_.running() == 0) return begin_exit_barrier();
   const double used = cpu_seconds_of(group_.running_pids()) - cpu_time_at_barrier_;
   if (used > kIdle * context_.options.exit_barrier) return begin_exit_barrier();
   std::string ranks;

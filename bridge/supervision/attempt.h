@@ -109,6 +109,8 @@ class Attempt {
   // Seconds that the running workers had used when the exit barrier began.
   double cpu_time_at_barrier_ = 0;
   bool is_stopping_ = false;
+  // By workers of other nodes, which may have ended before those of this one have started.
+  bool is_barrier_ordered_ = false;
   bool has_early_signal_ = false;  // its sender may have missed workers that were started later
   std::vector<int> stuck_;
 };
