@@ -25,6 +25,7 @@ HealthChecks::HealthChecks(std::string command, std::chrono::duration<double> in
                            const OuterState& outer)
     : command_(std::move(command)),
       interval_(std::chrono::duration_cast<Clock::duration>(interval)),
+      limit_(std::max<Clock::duration>(interval_, kShortestLimit)),
       outer_(outer) {}
 
 HealthChecks::~HealthChecks() {
@@ -70,7 +71,7 @@ std::string HealthChecks::step(Check& check) {
   spec.outer = outer_;
   const auto now = Clock::now();
   check.due = now + interval_;
-  check.end = now + std::max<Clock::duration>(interval_, kShortestLimit);
+  check.end = now + limit_;
   const auto started = start_process(spec);
   if (const auto* failure = std::get_if<StartFailure>(&started)) return failure->error.message;
   check.pid = std::get<pid_t>(started);
@@ -85,7 +86,8 @@ std::string HealthChecks::reap(Check& check) const {
   }
   if (Clock::now() < check.end) return "";
   end_check(std::exchange(check.pid, 0));
-  return "no answer within --health-check-interval, or 1 s";
+  return formatted("no answer within {}",
+                   seconds_text(std::chrono::duration<double>(limit_).count()));
 }
 
 SleepWatch::SleepWatch(std::chrono::duration<double> limit)

@@ -55,6 +55,7 @@ class HealthChecks {
 
   std::string command_;
   Clock::duration interval_;
+  Clock::duration limit_;  // of a check's time
   OuterState outer_;
   std::vector<Check> checks_;
 };
