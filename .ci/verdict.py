@@ -3,15 +3,16 @@
 
     .ci/verdict.py --results FOLDER [--seconds N] CTEST_OPTION... [-- OPTIONS OF THE FIRST RUN ONLY...]
 
-A test that fails each time is a regression, one that fails first and then passes alone is unstable. Red (exit code 1):
+A test that never passes is a regression, one that fails first and then passes alone is unstable. Red (exit code 1):
 a regression; more than MOST_RETRIED tests that failed at first, which are not run again; more than MOST_UNSTABLE
-unstable ones; a test without a result. All else is green (0), with each unstable test in a table: it is a fault to be
-mended by its cause. The last line is the verdict.
+unstable ones or MOST_SKIPPED skipped ones; a test without a result; no test at all; an error of ctest itself. All else
+is green (0), with each unstable test in a table: it is a fault to be mended by its cause. The last line is the verdict.
 
 In FOLDER: the output and the JUnit file of each run (first, again-1, again-2), unstable.tsv, and the verdict.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -26,10 +27,12 @@ import xml.etree.ElementTree as xml
 
 MOST_RETRIED = 12
 MOST_UNSTABLE = 5
+MOST_SKIPPED = 20  # as without root, where no cluster runs
 RETRIES = 2
 LAST_LINES = 25  # of a regression's output
 SLOWEST = 20
 PERIOD_S = 0.2  # between two looks at the machine
+GRACE_S = 30  # from SIGTERM to SIGKILL: tests end their clusters
 
 
 @dataclasses.dataclass
@@ -71,16 +74,20 @@ class Runs:
         self.first_run = {}  # by name: (begin, end), of time.monotonic()
         self.running = {}  # by name: when it began
         self.is_cut_off = False
+        self.exit_code = 0  # of the last run of ctest
+        self.session = None  # of the ctest that runs
 
     def run(self, run, options):
         """Prints what is not of a test that passed."""
         junit = self.folder / f"{run}.xml"
         junit.unlink(missing_ok=True)
-        process = subprocess.Popen(["ctest", *self.options, *options, "--output-junit", str(junit)],
+        process = subprocess.Popen(["ctest", *self.options, *options, "--output-junit", str(junit),
+                                    "--test-output-truncation", "head"],  # its end says why a test has failed
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                                    start_new_session=True)
-        # SIGTERM, so that the tests' own clusters end.
-        timer = threading.Timer(max(1, self.deadline - time.monotonic()), self.cut_off, [process])
+        self.session = process.pid
+        timer = threading.Timer(max(1, self.deadline - time.monotonic()), self.cut_off)
+        timer.daemon = True
         timer.start()
         began = {}
         self.running.clear()
@@ -95,26 +102,55 @@ class Runs:
                     print(line, end="", flush=True)
                 if result:
                     self.running.pop(result[1], None)
-        process.wait()
+        self.exit_code = process.wait()
         timer.cancel()
         for name, outcome in outcomes_of(junit).items():
             self.outcomes.setdefault(name, []).append(outcome)
             begin = began.get(name, time.monotonic())
             self.first_run.setdefault(name, (begin, begin + outcome.seconds))
 
-    def cut_off(self, process):
+    def cut_off(self):
+        """Ends ctest and its tests, which may be in process groups of their own."""
         self.is_cut_off = True
-        os.killpg(process.pid, signal.SIGTERM)
+        if not self.session:
+            return
+        signal_session(self.session, signal.SIGTERM)
+        end = time.monotonic() + GRACE_S
+        while time.monotonic() < end and any(processes_of(self.session)):
+            time.sleep(PERIOD_S)
+        signal_session(self.session, signal.SIGKILL)
 
-    def last(self, state):
-        return sorted(name for name, tries in self.outcomes.items() if tries[-1].state == state)
+    def in_state(self, state):
+        return sorted(name for name, tries in self.outcomes.items() if state_of(tries) == state)
 
     def failed(self):
-        return self.last("failed") + self.last("blocked")
+        return self.in_state("failed") + self.in_state("blocked")
 
     def unstable(self):
         return sorted(name for name, tries in self.outcomes.items()
-                      if tries[-1].state in ("passed", "skipped") and any(one.state == "failed" for one in tries))
+                      if tries[-1].state == "passed" and any(one.state == "failed" for one in tries))
+
+
+def state_of(tries):
+    """A test that is skipped after it has failed has not passed."""
+    last = tries[-1].state
+    return "failed" if last == "skipped" and any(one.state == "failed" for one in tries) else last
+
+
+def processes_of(session):
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, _, its_session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+        except (OSError, ValueError):  # it has ended
+            continue
+        if int(its_session) == session and state != "Z":
+            yield int(folder.name)
+
+
+def signal_session(session, number):
+    for process in processes_of(session):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
 def outcomes_of(junit):
@@ -140,12 +176,15 @@ def declared(options):
         tests = json.loads(shown.stdout[shown.stdout.index("{"):])["tests"]
     except ValueError:
         sys.exit(f"verdict: ctest {' '.join(options)}: {(shown.stderr or shown.stdout).strip()}")
-    return {test["name"]: {one["name"]: one["value"] for one in test.get("properties", [])} for test in tests}
+    found = {test["name"]: {one["name"]: one["value"] for one in test.get("properties", [])} for test in tests}
+    if len(found) < len(tests):
+        sys.exit("verdict: two tests have one name")
+    return found
 
 
 def with_their_cases(names, tests):
     """A cleanup judges what the cases of its fixture have left behind: it is run again after all of them."""
-    fixtures = {one for name in names for one in tests[name].get("FIXTURES_CLEANUP", [])}
+    fixtures = {one for name in names for one in tests.get(name, {}).get("FIXTURES_CLEANUP", [])}
     return sorted({*names} | {name for name, properties in tests.items()
                               if fixtures & {*properties.get("FIXTURES_REQUIRED", [])}})
 
@@ -156,10 +195,13 @@ def exactly(names):
 
 def verdict_of(runs, tests, retried):
     """(whether it is green, the reason for the last line)"""
-    failed, unstable = runs.failed(), runs.unstable()
+    failed, unstable, skipped = runs.failed(), runs.unstable(), runs.in_state("skipped")
     without_result = sorted({*tests} - {*runs.outcomes})
     if runs.is_cut_off:
-        return False, f"the time for the tests is over while these run: {', '.join(runs.running)}"
+        rest = f"; {len(without_result)} have no result" if without_result else ""
+        return False, f"the time for the tests is over while these run: {', '.join(runs.running)}{rest}"
+    if not tests:
+        return False, "no test is selected"
     if without_result:
         return False, f"no result of {', '.join(without_result[:5])}" + (" ..." if len(without_result) > 5 else "")
     if failed and not retried:
@@ -168,6 +210,10 @@ def verdict_of(runs, tests, retried):
         return False, f"{len(failed)} {'regression' if len(failed) == 1 else 'regressions'}: {', '.join(failed[:5])}"
     if len(unstable) > MOST_UNSTABLE:
         return False, f"{len(unstable)} unstable tests, more than {MOST_UNSTABLE}"
+    if len(skipped) > MOST_SKIPPED:
+        return False, f"{len(skipped)} skipped tests, more than {MOST_SKIPPED}"
+    if runs.exit_code != 0:
+        return False, f"ctest ended with exit code {runs.exit_code}, although no test failed"
     return True, f"{len(unstable)} unstable" if unstable else "no test failed"
 
 
@@ -178,10 +224,18 @@ def print_slowest(runs):
         print(f"{seconds[name]:7.1f} s  {name}")
 
 
+def print_skipped(runs):
+    for name in runs.in_state("skipped"):
+        tries = runs.outcomes[name]
+        reasons = re.findall(r"^SKIPPED:? *(.+)", tries[-1].output, re.MULTILINE) or tries[-1].output.split("\n")[:1]
+        print(f"skipped: {name}: {reasons[-1] if reasons else tries[-1].reason}")
+
+
 def print_regressions(runs):
     for name in runs.failed():
         last = runs.outcomes[name][-1]
-        print(f"\nFAILED {len(runs.outcomes[name])} of {len(runs.outcomes[name])} times: {name} {last.reason}")
+        failures = sum(one.state != "passed" for one in runs.outcomes[name])
+        print(f"\nFAILED {failures} of {len(runs.outcomes[name])} times: {name} {last.reason}")
         for line in last.output.rstrip().splitlines()[-LAST_LINES:]:
             print(f"    {line}")
 
@@ -205,34 +259,45 @@ def main():
     own, options = parser.parse_known_args(words[:words.index("--")] if "--" in words else words)
     folder = own.results.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    machine = Machine()
     runs = Runs(options, folder, time.monotonic() + own.seconds)
-    tests = declared([*options, *first])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("verdict: SIGTERM"))
+    try:
+        green, line = judge(runs, declared([*options, *first]), first)
+    except BaseException as error:  # as of ctrl-C, or of a full disk
+        runs.cut_off()
+        (folder / "verdict").write_text(f"tests: red: no verdict: {type(error).__name__}: {error}\n")
+        raise
+    (folder / "verdict").write_text(line + "\n")
+    print("\n" + line, flush=True)
+    sys.exit(0 if green else 1)
+
+
+def judge(runs, tests, first):
+    """(whether it is green, the verdict)"""
+    machine = Machine()
     runs.run("first", first)
     print_slowest(runs)
+    print_skipped(runs)
 
-    retried = len(runs.last("failed")) <= MOST_RETRIED
+    retried = len(runs.in_state("failed")) <= MOST_RETRIED
     for again in range(1, RETRIES + 1):
         names = runs.failed()
         if not names or not retried or runs.is_cut_off:
             break
         print(f"\nOnce more, one after the other: {', '.join(names)}", flush=True)
-        runs.run(f"again-{again}", ["-R", exactly(with_their_cases(names, tests))])
+        runs.run(f"again-{again}", ["--parallel", "1", "-R", exactly(with_their_cases(names, tests))])
 
     print_regressions(runs)
     table = unstable_table(runs, machine)
-    (folder / "unstable.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in table))
+    (runs.folder / "unstable.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in table))
     if len(table) > 1:
         print("\nUnstable: failed, and passed when run alone. Load and stall are the worst while the test ran first.")
         widths = [max(len(str(row[at])) for row in table) for at in range(len(table[0]))]
         for row in table:
             print("  " + "  ".join(f"{str(cell):<{width}}" for cell, width in zip(row, widths)).rstrip())
     green, reason = verdict_of(runs, tests, retried)
-    line = (f"tests: {'green' if green else 'red'}: {len(runs.last('passed'))} of {len(tests)} passed, "
-            f"{len(runs.last('skipped'))} skipped; {reason}")
-    (folder / "verdict").write_text(line + "\n")
-    print("\n" + line, flush=True)
-    sys.exit(0 if green else 1)
+    return green, (f"tests: {'green' if green else 'red'}: {len(runs.in_state('passed'))} of {len(tests)} passed, "
+                   f"{len(runs.in_state('skipped'))} skipped; {reason}")
 
 
 if __name__ == "__main__":

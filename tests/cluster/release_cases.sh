@@ -2,8 +2,8 @@
 # Cases for each release of Slurm, OpenMPI and MPICH: builds the plugin and the command in /build, starts a cluster, and
 # runs the cases below. scripts/releases runs it in the root of another Debian suite.
 # With an argument only the cases whose names contain it. A line for each case: `ok`, `FAILED` with the end of what it
-# printed, or `SKIPPED` with the reason. A case that fails runs once more: if it passes then, the line begins
-# with `unstable`.
+# printed, or `SKIPPED` with the reason. A case that fails, or takes longer than CASE_S, runs once more: if it passes
+# then, the line begins with `unstable`.
 export SOURCE_DIR=$PWD BUILD_DIR=/build CLUSTER=$PWD/scripts/cluster/cluster CLUSTER_NAME=release
 source tests/cluster/case.sh
 node_sh=$SOURCE_DIR/scripts/cluster/node_sh
@@ -175,18 +175,27 @@ case_cgroup_v2() {
   with_cgroups
 }
 
+case_build() { build; }
+case_cluster_up() {
+  cluster_down >/dev/null 2>&1 || true
+  cluster_up
+}
+
+# A case alone, for `timeout`: this script starts itself with --case CASE.
+if [[ ${1:-} == --case ]]; then
+  [[ $2 =~ build|cluster_up|cgroup ]] || wait_for 60 all_nodes_are_idle
+  "$2"
+  exit
+fi
+
+readonly CASE_S=300 BUILD_S=900  # they take 20 and 100
 failed=0
 # try_case CASE: sets `status`.
 try_case() {
-  set +e
-  (
-    trap as_before EXIT
-    set -e
-    [[ $1 =~ build|cluster_up|cgroup ]] || wait_for 60 all_nodes_are_idle
-    "$1"
-  ) >"$work/case" 2>&1  # not before `||`, where bash ignores -e
-  status=$?
-  set -e
+  local limit=$CASE_S
+  [[ $1 != case_build ]] || limit=$BUILD_S
+  status=0
+  timeout --kill-after=10 $limit bash "${BASH_SOURCE[0]}" --case "$1" >"$work/case" 2>&1 || status=$?
 }
 last_lines() {
   { sed -n "/error:/p" "$work/case" | head -n 6; tail -n 8 "$work/case"; } | sed "s/^/         /" || true
@@ -194,13 +203,16 @@ last_lines() {
 run_case() {
   local status first='' name=${1#case_} passed='ok    '
   try_case "$1"
-  if ((status != 0 && status != 77)) && [[ ! $1 =~ build|cluster_up ]]; then
+  if ((status != 0 && status != 77)) && [[ $1 != case_build ]]; then
     first=$(last_lines)
     try_case "$1"
     passed=unstable
   fi
   case $status in
-    0) printf '%s %s\n' "$passed" "${name//_/ }" && printf '%s' "$first" ;;
+    0)
+      echo "$passed ${name//_/ }"
+      [[ -z $first ]] || printf '%s\n' "$first"
+      ;;
     77) echo "SKIPPED ${name//_/ }: $(sed -n 's/^SKIPPED: //p' "$work/case")" ;;
     *)
       echo "FAILED ${name//_/ }"
@@ -210,8 +222,6 @@ run_case() {
   esac
 }
 
-case_build() { build; }
-case_cluster_up() { cluster_up; }
 for name in build cluster_up; do
   run_case "case_$name"
   ((failed == 0)) || exit 1

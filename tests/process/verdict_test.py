@@ -25,7 +25,7 @@ function(fails times name)
   endif()
 endfunction()
 function(skips name)
-  add_test(NAME ${name} COMMAND sh -c "exit 77")
+  add_test(NAME ${name} COMMAND sh -c "echo SKIPPED: why; exit 77")
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
 """
@@ -75,9 +75,28 @@ CASES = {
         tests=many(13, 1), code=1,
         verdict="tests: red: 0 of 13 passed, 0 skipped; 13 tests failed, more than 12: none was run again",
         tries={f"many.{at}": 1 for at in range(13)}),
+    "a test that fails and is then skipped is a regression": dict(
+        tests="add_test(NAME one COMMAND sh -c \"[ -e was ] && exit 77; touch was; exit 1\")\n"
+              "set_tests_properties(one PROPERTIES SKIP_RETURN_CODE 77)", code=1,
+        verdict="tests: red: 0 of 1 passed, 0 skipped; 1 regression: one"),
+    "too many skipped tests": dict(
+        tests="\n".join(f"skips(many.{at})" for at in range(21)), code=1, shown=["skipped: many.20: why"],
+        verdict="tests: red: 0 of 21 passed, 21 skipped; 21 skipped tests, more than 20"),
+    "no test": dict(tests="", code=1, verdict="tests: red: 0 of 0 passed, 0 skipped; no test is selected"),
+    "what runs again runs alone": dict(
+        tests="\n".join(f'add_test(NAME many.{at} COMMAND sh -c "mkdir alone || exit 1; sleep 0.2; rmdir alone; '
+                        f'[ -e was.{at} ] || {{ touch was.{at}; exit 1; }}")' for at in range(4)),
+        environment={"CTEST_PARALLEL_LEVEL": "4"}, code=0, unstable=[f"many.{at}" for at in range(4)],
+        verdict="tests: green: 4 of 4 passed, 0 skipped; 4 unstable"),
+    "the end of a long output is shown": dict(
+        tests="add_test(NAME one COMMAND sh -c \"seq 100000; echo why; exit 1\")", code=1, shown=["    why"],
+        verdict="tests: red: 0 of 1 passed, 0 skipped; 1 regression: one"),
+    # It has a process group of its own, as the cases on clusters.
     "the time for all tests ends them": dict(
-        tests="fails(0 one)\nadd_test(NAME two COMMAND sleep 100)", seconds=2, code=1,
-        verdict="tests: red: 0 of 2 passed, 0 skipped; the time for the tests is over while these run: two"),
+        tests="fails(0 one)\nadd_test(NAME two COMMAND timeout 1000 bash -c "
+              "\"trap 'echo >ended' EXIT; sleep 1000\")", seconds=10, code=1, made="ended",
+        verdict="tests: red: 0 of 2 passed, 0 skipped; the time for the tests is over while these run: two; "
+                "2 have no result"),
 }
 
 
@@ -88,6 +107,7 @@ def check(case, folder):
     subprocess.run([CMAKE, "-S", folder, "-B", build], check=True, stdout=subprocess.DEVNULL)
     # Without this test's own options of ctest, and in its own folder.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CTEST_")}
+    environment.update(case.get("environment", {}))
     command = [VERDICT, "--results", results, "--seconds", str(case.get("seconds", 60)), "--test-dir", build]
     done = subprocess.run([*command, "--", "--parallel", "2"], capture_output=True, text=True, env=environment)
     print(done.stdout, done.stderr, sep="")
@@ -99,6 +119,8 @@ def check(case, folder):
     for line in case.get("shown", []):
         if line not in done.stdout.splitlines() and f"{line} " not in done.stdout.splitlines():
             yield f"it does not print '{line}'"
+    if case.get("made") and not (build / case["made"]).exists():
+        yield f"'{case['made']}' is missing"
     rows = [line.split("\t") for line in (results / "unstable.tsv").read_text().splitlines()]
     if [row[0] for row in rows] != ["test", *case.get("unstable", [])]:
         yield f"unstable.tsv has {rows}"
