@@ -43,7 +43,8 @@ def write_configuration(cluster, network, options):
 
 def slurm_conf(cluster, network, options):
     settings, further_lines = overridden(default_settings(cluster, network, options), options.conf)
-    settings["AuthInfo"] = f"socket={cluster.path('munge', 'socket')},{settings['AuthInfo']}"
+    if "socket=" not in settings["AuthInfo"]:
+        settings["AuthInfo"] = f"socket={cluster.path('munge', 'socket')},{settings['AuthInfo']}"
     named = [f"{key}={value}" for key, value in settings.items()]
     return "\n".join([*named, *further_lines, *node_lines(network, options)]) + "\n"
 

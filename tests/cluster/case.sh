@@ -35,6 +35,12 @@ expect() {
   }
 }
 
+# expect_no_message WHAT: the `expect` before left nothing on standard error, but that srun waited for nodes.
+expect_no_message() {
+  ! grep -qvE '^srun: job [0-9]+ (queued and waiting for|has been allocated) resources$' "$work/stderr" ||
+    fail "$1: $(cat "$work/stderr")"
+}
+
 # What runs below each slurmstepd, and in which state: for a step that should have ended.
 print_steps() {
   echo "below slurmstepd:" >&2
@@ -106,12 +112,13 @@ with_slurmstepd() {
 trap 'as_before; rm -rf "$work"' EXIT
 
 # wait_for SECONDS COMMAND...: until the command succeeds. The seconds are those that the machine had: a turn of the
-# loop uses up at most three of its periods, so that a machine that stands still does not fail the case.
+# loop uses up at most three of its periods, so that a machine that stands still does not fail the case; but not more
+# than five times as many pass, however long the command takes.
 wait_for() {
-  local left=$(($1 * 1000000)) last=${EPOCHREALTIME//[.,]/} now
+  local left=$(($1 * 1000000)) last=${EPOCHREALTIME//[.,]/} end=$((SECONDS + 5 * $1)) now
   shift
   until "$@"; do
-    ((left > 0)) || fail "not within the time limit: $*"
+    ((left > 0 && SECONDS < end)) || fail "not within the time limit: $*"
     read -rt 0.05 <> <(:) || true
     now=${EPOCHREALTIME//[.,]/}
     left=$((left - (now - last < 150000 ? now - last : 150000)))

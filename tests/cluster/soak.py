@@ -63,7 +63,7 @@ def wait_for_steps():
 
 
 def run_step(options):
-    command = ["srun", "--overlap", f"-N{NODES}", f"-n{NODES}", *options, "/usr/bin/python3", "-IS",
+    command = ["srun", "-Q", "--overlap", f"-N{NODES}", f"-n{NODES}", *options, "/usr/bin/python3", "-IS",
                str(ROOT / "tests/programs/connect_at_port.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=STEP_LIMIT, stdin=subprocess.DEVNULL)
     lines = [line.split() for line in done.stdout.splitlines()]

@@ -188,16 +188,16 @@ for job in "${jobs[@]}"; do wait "$job" || fail "exit code $?: $(cat "$work"/err
 export TORCHBRIDGE_RDZV_TOKEN
 TORCHBRIDGE_RDZV_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 sh -c "$show"
-[[ ! -s $work/stderr ]] || fail "with a token there is nothing to say: $(cat "$work/stderr")"
+expect_no_message "with a token there is nothing to say"
 (umask 077 && printf '%s\n' "$TORCHBRIDGE_RDZV_TOKEN" >"$work/token")
 secret=$TORCHBRIDGE_RDZV_TOKEN
 unset TORCHBRIDGE_RDZV_TOKEN
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 \
   --rdzv-token-file "$work/token" sh -c "$show"
-[[ ! -s $work/stderr ]] || fail "with a token there is nothing to say: $(cat "$work/stderr")"
+expect_no_message "with a token there is nothing to say"
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 --torch-env "$torchbridge" run --nproc-per-node 2 \
   sh -c "$show"
-[[ ! -s $work/stderr ]] || fail "the plugin's token is not used: $(cat "$work/stderr")"
+expect_no_message "the plugin's token is not used"
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 sh -c "$show"
 (($(grep -c "this run has no token: whoever reaches [0-9.]* port [0-9]* and gives the run's id can join" \
   "$work/stderr") == 1)) || fail "no warning, or several: $(cat "$work/stderr")"

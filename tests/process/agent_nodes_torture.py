@@ -198,6 +198,7 @@ def main():
     if os.geteuid() != 0:
         print("agent_nodes_torture: SKIPPED: namespaces need root")
         sys.exit(77)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the time limit: `finally` ends the cluster
     total, runs = {}, 0
     subprocess.run([CLUSTER, "up", "--name", options.cluster, "--nodes", str(options.nodes)], check=True,
                    stdout=subprocess.DEVNULL)
