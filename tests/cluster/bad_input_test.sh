@@ -3,7 +3,7 @@
 source "$(dirname "$0")/case.sh"
 trainer="$BUILD_DIR/bin/trainer"
 seconds=20
-on_this_host() { timeout "$limit" "$@"; }
+on_this_host() { "$within" "$limit" "$@"; }
 
 under_srun() {  # under_srun PATTERN TRAINER_ARGUMENTS...
   local pattern=$1

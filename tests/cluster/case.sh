@@ -17,8 +17,9 @@ skip() { printf 'SKIPPED: %s\n' "$*"; exit 77; }
 # The case starts programs as another user: skipped where those cannot enter the folder of this build.
 needs_other_users() { "$SOURCE_DIR/tests/support/other_users_can_run" "$CLUSTER" || exit; }
 
-on_login() { timeout "$limit" "$CLUSTER" run --name "$CLUSTER_NAME" -- "$@"; }
-on_node() { local node=$1; shift; timeout "$limit" "$CLUSTER" exec --name "$CLUSTER_NAME" --node "$node" -- "$@"; }
+within=$SOURCE_DIR/tests/support/within  # a limit in machine time
+on_login() { "$within" "$limit" "$CLUSTER" run --name "$CLUSTER_NAME" -- "$@"; }
+on_node() { local node=$1; shift; "$within" "$limit" "$CLUSTER" exec --name "$CLUSTER_NAME" --node "$node" -- "$@"; }
 
 # expect EXPECTED COMMAND...: the sorted standard output is EXPECTED.
 expect() {

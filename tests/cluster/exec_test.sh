@@ -15,7 +15,7 @@ expect "0/4 0/3 0/2
 3/4 0/1 1/2" on_login srun -N2 -n4 -m cyclic "$torchbridge" exec --torch-env=ranks=block -- sh -c "$show"
 expect "0/3 0/3 0/1
 1/3 1/3 0/1
-2/3 2/3 0/1" timeout "$limit" mpirun -np 3 "$torchbridge" exec -- sh -c "$show"
+2/3 2/3 0/1" "$within" "$limit" mpirun -np 3 "$torchbridge" exec -- sh -c "$show"
 expect "0/3 0/2 0/2
 1/3 1/2 0/2
 2/3 0/1 1/2" on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3 \

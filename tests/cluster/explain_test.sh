@@ -31,7 +31,7 @@ srun --overlap -n4 $torchbridge exec -- sh -c 'echo together: \$RANK of \$WORLD_
 echo "the shell of task \$SLURM_PROCID goes on"
 exit
 EOF
-timeout "$limit" script -qec "'$CLUSTER' run --name '$CLUSTER_NAME' -- srun -N2 -n4 --pty bash --norc --noediting" \
+"$within" "$limit" script -qec "'$CLUSTER' run --name '$CLUSTER_NAME' -- srun -N2 -n4 --pty bash --norc --noediting" \
   /dev/null <"$work/typed" >"$work/shell" || fail "the shell was ended: $(cat "$work/shell")"
 cat "$work/shell"
 (($(grep -c 'torchbridge: this shell is one of the 4 tasks of its step (srun --pty), ' "$work/shell") == 3)) ||
@@ -41,7 +41,7 @@ for line in 'alone: 0 of 1' 'together: '{0,1,2,3}' of 4' 'the shell of task 0 go
 done
 
 occupy_port_on n0
-timeout "$limit" script -qec "'$CLUSTER' run --name '$CLUSTER_NAME' -- srun -N1 -w n0 -n2 --pty sh -c '
+"$within" "$limit" script -qec "'$CLUSTER' run --name '$CLUSTER_NAME' -- srun -N1 -w n0 -n2 --pty sh -c '
   [ \$SLURM_PROCID = 1 ] || { $torchbridge exec --torch-env=port=$port -- true; echo the script goes on; }
   '" /dev/null </dev/null >"$work/shell" || fail "the script was ended: $(cat "$work/shell")"
 release_port

@@ -16,7 +16,7 @@ run_srun() {
     --metrics "$work/$1.jsonl" "${@:2}"
 }
 run_mpirun() {
-  timeout "$limit" mpirun -np 4 "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl" \
+  "$within" "$limit" mpirun -np 4 "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl" \
     "${@:2}"
 }
 run_pmix() {

@@ -36,7 +36,7 @@ dist.destroy_process_group()
 PY
 
 expect "0/2 node 0 0/2 torch 11 mpi 11
-1/2 node 0 1/2 torch 11 mpi 11" timeout "$limit" mpirun --oversubscribe -np 2 \
+1/2 node 0 1/2 torch 11 mpi 11" "$within" "$limit" mpirun --oversubscribe -np 2 \
   "$torchbridge" exec -- "$python" "$work/both.py" mpi torch
 
 over_two_nodes=(on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:1,n1:2 -np 3)

@@ -18,8 +18,9 @@ work=$(mktemp -d)
 trap '"$cluster" down --name "$name" >/dev/null; rm -rf "$work"' EXIT
 "$cluster" up --name "$name" --nodes 3 --cpus 8 >/dev/null || fail "the cluster does not start"
 node_sh=$(dirname "$(readlink -f "$cluster")")/node_sh
-on_n0() { timeout "$limit" "$cluster" exec --name "$name" --node n0 -- "$@"; }
-on_login() { timeout "$limit" "$cluster" run --name "$name" -- "$@"; }
+within=$(dirname "$0")/../support/within  # a limit in machine time
+on_n0() { "$within" "$limit" "$cluster" exec --name "$name" --node n0 -- "$@"; }
+on_login() { "$within" "$limit" "$cluster" run --name "$name" -- "$@"; }
 
 # expect EXPECTED COMMAND...: the sorted output, with addresses and ids as words, is EXPECTED.
 expect() {

@@ -4,7 +4,7 @@ source "$(dirname "$0")/case.sh"
 limit=150
 trainer="$BUILD_DIR/bin/trainer"
 
-timeout "$limit" mpirun -np 16 "$trainer" --epochs 6 --batch-size 4 --metrics "$work/one.jsonl" ||
+"$within" "$limit" mpirun -np 16 "$trainer" --epochs 6 --batch-size 4 --metrics "$work/one.jsonl" ||
   fail "mpirun on one host"
 expect_accuracy 0.95 "$work/one.jsonl"
 

@@ -21,7 +21,7 @@ done
 ln -s "$BUILD_DIR" "$work/tree/build"
 srun() { on_login srun "$@"; }
 sbatch() { on_login sbatch "$@"; }
-mpirun() { timeout "$limit" mpirun "$@"; }
+mpirun() { "$within" "$limit" mpirun "$@"; }
 export CMAKE_BUILD_PARALLEL_LEVEL=2 CMAKE_BUILD_TYPE=None  # compiles without optimization
 use_ccache
 export OMP_NUM_THREADS=1  # the cluster has more CPUs than this machine, and threads that wait for one take another's

@@ -21,10 +21,10 @@ above_of() { echo "$only $1 is above it, and no variable of $2 is set: pass them
 expect_sign "$(above_of slurmstepd slurm)" on_login srun -N2 -n2 env -i "$torchbridge" exec -- true
 expect_sign "$(above_of slurmstepd slurm)" on_login srun -N1 -n2 env -i "$torchbridge" explain
 expect_sign "$(above_of '(mpirun|orted|prted|prterun)' openmpi)" \
-  timeout "$limit" mpirun -np 2 env -i "$torchbridge" env
+  "$within" "$limit" mpirun -np 2 env -i "$torchbridge" env
 if command -v mpiexec.mpich >/dev/null; then
   expect_sign "$(above_of hydra_pmi_proxy hydra)" \
-    timeout "$limit" mpiexec.mpich -n 2 env -i "$torchbridge" exec -- true
+    "$within" "$limit" mpiexec.mpich -n 2 env -i "$torchbridge" exec -- true
 fi
 expect_sign "$only_agent slurmstepd is above it" on_login srun -N1 -n2 env -i "$torchbridge" run true
 # Agents that the user made single have no line.
@@ -54,7 +54,7 @@ PMIX_RANK=3 expect_error "^torchbridge: this process is PMIX_RANK='3', $unknown"
 PMIX_RANK=3 expect "0/1" on_login "$torchbridge" run --standalone sh -c 'echo $RANK/$WORLD_SIZE'
 
 if [[ -x $BUILD_DIR/bin/trainer ]]; then
-  train() { timeout "$limit" "$@" "$BUILD_DIR/bin/trainer" --data "$SOURCE_DIR/data/digits" --max-steps 1 --quiet; }
+  train() { "$within" "$limit" "$@" "$BUILD_DIR/bin/trainer" --data "$SOURCE_DIR/data/digits" --max-steps 1 --quiet; }
   expect_sign "$(above_of mpirun openmpi)" train mpirun -np 2 env -i
   ALPS_APP_PE=1 expect_error "^trainer: rank 0: this process is ALPS_APP_PE='1', $unknown" 60 train env
 fi

@@ -35,7 +35,7 @@ for plugin in '' --torch-env; do
   interpreters 4
 done
 expect "0/2 0/2 0/1 $(uname -n)
-1/2 1/2 0/1 $(uname -n)" timeout "$limit" mpirun -np 1 --bind-to none "${run[@]}" --nproc-per-node 2 "$work/place.py"
+1/2 1/2 0/1 $(uname -n)" "$within" "$limit" mpirun -np 1 --bind-to none "${run[@]}" --nproc-per-node 2 "$work/place.py"
 interpreters 1
 
 # A killed worker: all are forked once more, without an import.

@@ -17,7 +17,7 @@ ranks() {
 
 expect "$(ranks "$cpus")" on_login srun -N1 -n1 "$torchbridge" run sh -c "$show"
 expect "$(ranks "$cpus")" on_login srun -N1 -n1 --torch-env "$torchbridge" run sh -c "$show"
-expect "$(ranks "$cpus")" timeout "$limit" mpirun -np 1 --bind-to none "$torchbridge" run sh -c "$show"
+expect "$(ranks "$cpus")" "$within" "$limit" mpirun -np 1 --bind-to none "$torchbridge" run sh -c "$show"
 expect "$(ranks 3)" on_login srun -N1 -n1 "$torchbridge" run --nproc-per-node 3 sh -c "$show"
 expect_error 'torchbridge: this is one of 2 tasks, and with --nnodes 1 each would run a job of its own' 30 \
   on_login srun -N1 -n2 "$torchbridge" run --nnodes 1 true
@@ -82,7 +82,7 @@ for plugin in '' --torch-env; do
     "$torchbridge" run sh -c "$show"
 done
 expect '0/2 0/2 0/1
-1/2 1/2 0/1' timeout "$limit" mpirun -np 2 "$torchbridge" run sh -c "echo $place"
+1/2 1/2 0/1' "$within" "$limit" mpirun -np 2 "$torchbridge" run sh -c "echo $place"
 
 # The options that a script for torchrun gives mean the same.
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nnodes 3 --nproc-per-node 2 \
