@@ -227,8 +227,9 @@ def print_slowest(runs):
 def print_skipped(runs):
     for name in runs.in_state("skipped"):
         tries = runs.outcomes[name]
-        reasons = re.findall(r"^SKIPPED:? *(.+)", tries[-1].output, re.MULTILINE) or tries[-1].output.split("\n")[:1]
-        print(f"skipped: {name}: {reasons[-1] if reasons else tries[-1].reason}")
+        # Of a script, or of GoogleTest: "FILE:LINE: Skipped" and the reason.
+        reasons = re.findall(r"^SKIPPED:? *(.+)|: Skipped\n(.+)", tries[-1].output, re.MULTILINE)
+        print(f"skipped: {name}: {''.join(reasons[-1]) if reasons else tries[-1].output.partition(chr(10))[0]}")
 
 
 def print_regressions(runs):
