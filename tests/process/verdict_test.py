@@ -104,7 +104,7 @@ def check(case, folder):
     """Yields what is not as expected."""
     (folder / "CMakeLists.txt").write_text(PROJECT + case["tests"])
     build, results = folder / "build", folder / "results"
-    subprocess.run([CMAKE, "-S", folder, "-B", build], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([CMAKE, "-G", "Ninja", "-S", folder, "-B", build], check=True, stdout=subprocess.DEVNULL)
     # Without this test's own options of ctest, and in its own folder.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CTEST_")}
     environment.update(case.get("environment", {}))
