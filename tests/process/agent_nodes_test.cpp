@@ -60,9 +60,7 @@ class Nodes {
     for (int i = 1; i < count; ++i) add();
   }
   Process& operator[](std::size_t i) { return agents_[i]; }
-  int wait(std::size_t i, seconds time = seconds(60)) {
-    return agents_[i].wait(std::chrono::steady_clock::now() + time);
-  }
+  int wait(std::size_t i, seconds time = seconds(60)) { return agents_[i].wait(time); }
   void expect_all(int code) {
     for (std::size_t i = 0; i < agents_.size(); ++i)
       EXPECT_EQ(wait(i), code) << i << ": " << agents_[i].error();
@@ -472,7 +470,7 @@ TEST(AgentNodes, AProgramThatOneNodeLacksEndsAllAtOnce) {
   Process lacking({TORCHBRIDGE, "run", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
                    nodes.endpoint(), "no_such_program"},
                   kWithToken, nodes.folder() / "lacking");
-  EXPECT_EQ(lacking.wait(std::chrono::steady_clock::now() + seconds(30)), 127);
+  EXPECT_EQ(lacking.wait(seconds(30)), 127);
   nodes.expect_all(127);
   EXPECT_NE(nodes.errors().find("cannot run 'no_such_program'"), std::string::npos)
       << nodes.errors();
@@ -541,7 +539,7 @@ TEST(AgentNodes, MayBeMoreThanTheSoftLimitOfOpenFilesWhichWorkersKeep) {
       kWithToken, nodes.folder() / "first");
   ASSERT_TRUE(eventually([&] { return can_connect(nodes.port()); }));
   for (int i = 1; i < kAgents; ++i) nodes.add();
-  EXPECT_EQ(first.wait(std::chrono::steady_clock::now() + seconds(60)), 0) << first.error();
+  EXPECT_EQ(first.wait(seconds(60)), 0) << first.error();
   nodes.expect_all(0);
   EXPECT_EQ(first.out(), "24\n");
 }
@@ -554,7 +552,7 @@ TEST(AgentNodes, WhereTheLimitOfOpenFilesIsReachedALineSaysSo) {
                 kWithToken, nodes.folder() / "first");
   ASSERT_TRUE(eventually([&] { return can_connect(nodes.port()); }));
   for (int i = 1; i < 30; ++i) nodes.add({"--rdzv-conf", "join_timeout=10"});
-  EXPECT_EQ(first.wait(std::chrono::steady_clock::now() + seconds(60)), 1) << first.error();
+  EXPECT_EQ(first.wait(seconds(60)), 1) << first.error();
   EXPECT_EQ(count_of(first.error(), "cannot accept more nodes: Too many open files"), 1)
       << first.error();
   EXPECT_NE(first.error().find(" nodes of 30: "), std::string::npos) << first.error();
@@ -685,7 +683,7 @@ TEST(AgentNodes, WithoutATokenTheCoordinatorSaysWhoCanJoin) {
   ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2")) << nodes.errors();
   Process status({TORCHBRIDGE, "status", "--rdzv-id", "job", nodes.endpoint()}, {},
                  nodes.folder() / "status");
-  EXPECT_EQ(status.wait(std::chrono::steady_clock::now() + seconds(20)), 0) << status.error();
+  EXPECT_EQ(status.wait(seconds(20)), 0) << status.error();
   EXPECT_EQ(count_of(status.out(), " running "), 2) << status.out();
   nodes.write("go");
   EXPECT_EQ(nodes.wait(0), 0);
@@ -749,7 +747,7 @@ TEST(AgentNodes, TheHealthOfTheRunIsShownByStatus) {
     Words command = {TORCHBRIDGE, "status", nodes.endpoint()};
     command.insert(command.end(), options.begin(), options.end());
     Process process(command, kWithToken, nodes.folder() / "status");
-    EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + seconds(20)), 0) << process.error();
+    EXPECT_EQ(process.wait(seconds(20)), 0) << process.error();
     return process.out();
   };
   ASSERT_TRUE(eventually([&] { return count_of(status({}), " waiting ") == 1; }));

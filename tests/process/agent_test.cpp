@@ -38,9 +38,7 @@ class Agent {
   Agent(const Words& options, const Words& program, const Variables& more = {})
       : process_(command(options, program), variables(more), folder_ / "agent") {}
 
-  int wait(seconds time = seconds(60)) {
-    return process_.wait(std::chrono::steady_clock::now() + time);
-  }
+  int wait(seconds time = seconds(60)) { return process_.wait(time); }
   bool has_ended() { return process_.ended(); }
   void signal(int number) const { process_.signal(number); }
   int pid() const { return process_.pid(); }
@@ -539,15 +537,14 @@ TEST(AgentRun, TellsFailuresFromTheirConsequences) {
 TEST(AgentRun, GoesOnWithoutALogWhenTheDiskIsFull) {
   const TemporaryFolder folder;
   Process probe({"/usr/bin/unshare", "--mount", "true"}, {}, folder / "probe");
-  if (probe.wait(std::chrono::steady_clock::now() + seconds(30)) != 0)
-    GTEST_SKIP() << "no right to mount here";
+  if (probe.wait(seconds(30)) != 0) GTEST_SKIP() << "no right to mount here";
   const std::string script = "mount -t tmpfs -o size=64k none " + folder.path().string() +
                              "/disk && exec " + TORCHBRIDGE + " run --log-dir " +
                              folder.path().string() +
                              "/disk --tee 1 sh -c 'yes | head -c 200000; echo; echo end'";
   std::filesystem::create_directory(folder / "disk");
   Process agent({"/usr/bin/unshare", "--mount", "sh", "-c", script}, {}, folder / "agent");
-  EXPECT_EQ(agent.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << agent.error();
+  EXPECT_EQ(agent.wait(seconds(30)), 0) << agent.error();
   EXPECT_TRUE(
       contains(agent.error(),
                "the stdout of rank 0 is no longer written to its log: No space left on device"));
@@ -567,7 +564,7 @@ TEST(AgentRun, SurvivesTheTerminalUnderNohup) {
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "up"); }));
   ignoring.signal(SIGHUP);
   folder.write("go", "");
-  EXPECT_EQ(ignoring.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << ignoring.error();
+  EXPECT_EQ(ignoring.wait(seconds(30)), 0) << ignoring.error();
 }
 
 TEST(AgentRun, EndsWorkersThatHangAfterOthersHaveEnded) {
@@ -719,7 +716,7 @@ TEST(AgentRun, GivesWorkersATerminalWhereItHasOne) {
     Process script({"/usr/bin/script", "-qec", run, "/dev/null"},
                    {{"TMPDIR", folder.path()}, {"NO_COLOR", no_colour}},
                    folder / ((options.empty() ? "plain" : "tee") + std::string(no_colour)));
-    EXPECT_EQ(script.wait(std::chrono::steady_clock::now() + seconds(30)), 0);
+    EXPECT_EQ(script.wait(seconds(30)), 0);
     return script.out();
   };
   EXPECT_EQ(output_of(""), "terminal\r\nterminal\r\n");
@@ -806,7 +803,7 @@ TEST(AgentRun, WorksWithoutStandardStreams) {
   Process agent({"/bin/sh", "-c",
                  "exec \"$0\" run sh -c 'ls -l /proc/self/fd > $F/fds' <&- >&- 2>&-", TORCHBRIDGE},
                 {{"F", folder.path()}}, folder / "agent");
-  EXPECT_EQ(agent.wait(std::chrono::steady_clock::now() + seconds(30)), 0);
+  EXPECT_EQ(agent.wait(seconds(30)), 0);
   EXPECT_NE(folder.read("fds").find("0 -> /dev/null"), std::string::npos) << folder.read("fds");
 }
 
@@ -823,7 +820,7 @@ TEST(AgentRun, NamesTheLimitOfOpenFiles) {
           "ulimit -n " + std::to_string(limit) + "; exec \"$0\" " + arguments;
       Process process({"/bin/sh", "-c", script, TORCHBRIDGE}, {},
                       folder / (std::to_string(limit) + arguments.substr(0, 3)));
-      const int code = process.wait(std::chrono::steady_clock::now() + seconds(30));
+      const int code = process.wait(seconds(30));
       return std::pair(code, process.error());
     };
     if (run("--version").first != 0) continue;  // its libraries cannot be loaded
@@ -846,7 +843,7 @@ TEST(AgentRun, GoesOnWhenTheReaderOfItsOutputHasEnded) {
       "'i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done; touch $F/done.$RANK' | head -2";
   Process process({"/bin/bash", "-c", script, TORCHBRIDGE},
                   {{"F", folder.path()}, {"TMPDIR", folder.path()}}, folder / "run");
-  EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + seconds(60)), 0) << process.error();
+  EXPECT_EQ(process.wait(seconds(60)), 0) << process.error();
   EXPECT_TRUE(std::filesystem::exists(folder / "done.0"));
   EXPECT_TRUE(std::filesystem::exists(folder / "done.1"));
 }
@@ -893,24 +890,23 @@ TEST(AgentRun, IsTheFirstProcessOfAContainer) {
   const TemporaryFolder folder;
   Process probe({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "true"}, {},
                 folder / "probe");
-  if (probe.wait(std::chrono::steady_clock::now() + seconds(30)) != 0)
-    GTEST_SKIP() << "no PID namespaces here";
+  if (probe.wait(seconds(30)) != 0) GTEST_SKIP() << "no PID namespaces here";
   Process agent({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child", TORCHBRIDGE,
                  "run", "--nproc-per-node", "2", "--max-restarts", "1", "sh", "-c",
                  "echo $RANK $TORCHELASTIC_RESTART_COUNT; setsid sleep 600 & [ "
                  "$TORCHELASTIC_RESTART_COUNT = 1 ]"},
                 {}, folder / "agent");
-  EXPECT_EQ(agent.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << agent.error();
+  EXPECT_EQ(agent.wait(seconds(30)), 0) << agent.error();
 }
 
 TEST(Spawn, RunsAFunctionInEachRank) {
   const TemporaryFolder folder;
   Process good({SPAWN_RANKS, "3", "0"}, {}, folder / "good");
-  EXPECT_EQ(good.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << good.error();
+  EXPECT_EQ(good.wait(seconds(30)), 0) << good.error();
   EXPECT_EQ(sorted(lines_of(good.out())),
             (Words{"ended with 0", "rank 0 of 3", "rank 1 of 3", "rank 2 of 3"}));
   Process bad({SPAWN_RANKS, "2", "5"}, {}, folder / "bad");
-  EXPECT_EQ(bad.wait(std::chrono::steady_clock::now() + seconds(30)), 5);
+  EXPECT_EQ(bad.wait(seconds(30)), 5);
   EXPECT_NE(bad.error().find("root cause: rank 1 on "), std::string::npos) << bad.error();
 }
 
@@ -965,7 +961,7 @@ TEST(AgentRun, AnswersTheLivenessProbe) {
                  "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:" +
                      std::to_string(port) + "/').status)"},
                 {}, folder / "probe");
-  EXPECT_EQ(probe.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << probe.error();
+  EXPECT_EQ(probe.wait(seconds(30)), 0) << probe.error();
   EXPECT_EQ(probe.out(), "200\n");
   agent.write("go");
   EXPECT_EQ(agent.wait(), 0) << agent.error();

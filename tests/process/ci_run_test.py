@@ -9,7 +9,8 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
+
+from case_runner import run_table
 
 RUN = pathlib.Path(sys.argv[1])
 VERDICT = "tests: green: 9 of 9 passed, 0 skipped; no test failed"
@@ -70,7 +71,7 @@ def script(file, text):
     file.chmod(0o755)
 
 
-def check(case, folder):
+def wrong_with(case, folder):
     """Yields what is not as expected."""
     top = folder / case.get("folder", "main")
     script(top / "scripts/test", case.get("test", PASSED))
@@ -108,16 +109,4 @@ def check(case, folder):
             yield f"unstable.tsv has {table}"
 
 
-def main():
-    failed = 0
-    for name, case in CASES.items():
-        print(f"--- {name}", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            for wrong in check(case, pathlib.Path(folder)):
-                print(f"FAILED: {name}: {wrong}")
-                failed += 1
-    print(f"{len(CASES)} cases, {failed} failures")
-    sys.exit(1 if failed else 0)
-
-
-main()
+run_table(CASES, wrong_with)

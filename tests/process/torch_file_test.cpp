@@ -102,8 +102,7 @@ class TorchFile : public ::testing::Test {
   void SetUp() override {
     if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
     Process process({python(), "-c", kWriteFiles, folder_.path()}, {}, folder_ / "python");
-    ASSERT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(120)), 0)
-        << process.error();
+    ASSERT_EQ(process.wait(std::chrono::seconds(120)), 0) << process.error();
   }
 
   Words training(const std::string& file) const {
@@ -235,8 +234,7 @@ TEST(Converter, PassesItsTestsInPython) {
   const TemporaryFolder folder;
   Process process({python(), SOURCE_DIR "/tests/reference/convert_test.py"},
                   {{"PYTHONPATH", PYTHON_PACKAGES}}, folder / "python");
-  EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(120)), 0)
-      << process.error();
+  EXPECT_EQ(process.wait(std::chrono::seconds(120)), 0) << process.error();
 }
 
 // Of groups without names, and of a model within another one.

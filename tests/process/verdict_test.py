@@ -8,7 +8,8 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
+
+from case_runner import run_table
 
 VERDICT, CMAKE = sys.argv[1:]
 
@@ -100,7 +101,7 @@ CASES = {
 }
 
 
-def check(case, folder):
+def wrong_with(case, folder):
     """Yields what is not as expected."""
     (folder / "CMakeLists.txt").write_text(PROJECT + case["tests"])
     build, results = folder / "build", folder / "results"
@@ -133,16 +134,4 @@ def check(case, folder):
             yield f"{name} ran {found} times, expected {tries}"
 
 
-def main():
-    failed = 0
-    for name, case in CASES.items():
-        print(f"--- {name}", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            for wrong in check(case, pathlib.Path(folder)):
-                print(f"FAILED: {name}: {wrong}")
-                failed += 1
-    print(f"{len(CASES)} cases, {failed} failures")
-    sys.exit(1 if failed else 0)
-
-
-main()
+run_table(CASES, wrong_with)

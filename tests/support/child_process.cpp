@@ -25,26 +25,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPoll{5};
 
-// A limit in machine time, for a loop that polls: each turn uses up at most three periods of the
-// poll, so that a machine that stands still or has much else to do does not fail a test.
-class MachineTime {
- public:
-  explicit MachineTime(Clock::duration limit) : left_(limit) {}
-  // Waits a period of the poll, and returns false if the limit is used up.
-  bool waits() {
-    if (left_ <= Clock::duration::zero()) return false;
-    std::this_thread::sleep_for(kPoll);
-    const auto now = Clock::now();
-    left_ -= std::min<Clock::duration>(now - last_, 3 * kPoll);
-    last_ = now;
-    return true;
-  }
-
- private:
-  Clock::duration left_;
-  Clock::time_point last_ = Clock::now();
-};
-
 // What would change the outcome when the tests themselves run inside a job.
 bool is_about_a_job(std::string_view name) {
   for (const char* prefix : {"SLURM", "OMPI", "PMIX", "PMI", "TORCH", "RANK", "WORLD_SIZE",
@@ -115,10 +95,8 @@ bool Process::ended() {
 bool Process::stopped() const { return process_state(pid_) == 'T'; }
 bool Process::catches(int signal) const { return catches_signal(pid_, signal); }
 
-int Process::wait(Clock::time_point deadline) {
-  MachineTime time(deadline - Clock::now());
-  while (!ended()) {
-    if (time.waits()) continue;
+int Process::wait(std::chrono::milliseconds time) {
+  if (!eventually([this] { return ended(); }, time)) {
     signal(SIGKILL);
     waitpid(std::exchange(pid_, -1), nullptr, 0);
     code_ = -1;
@@ -137,9 +115,15 @@ Words lines_of(const std::string& text) {
 }
 
 bool eventually(const std::function<bool()>& fact, std::chrono::milliseconds time) {
-  MachineTime left(time);
+  Clock::duration left = time;
+  auto last = Clock::now();
   while (!fact()) {
-    if (!left.waits()) return false;
+    if (left <= Clock::duration::zero()) return false;
+    std::this_thread::sleep_for(kPoll);
+    const auto now = Clock::now();
+    // At most three periods each, so that a machine that stands still does not fail a test.
+    left -= std::min<Clock::duration>(now - last, 3 * kPoll);
+    last = now;
   }
   return true;
 }

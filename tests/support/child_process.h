@@ -21,9 +21,9 @@ class Process {
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
 
-  // The exit code, 128 + signal, or -1 when it did not end in time; then it is killed. The time is
-  // the machine's, as of eventually().
-  int wait(std::chrono::steady_clock::time_point deadline);
+  // The exit code, 128 + signal, or -1 when it did not end within the time, which is the machine's
+  // as in eventually(); then it is killed.
+  int wait(std::chrono::milliseconds time);
   void signal(int number) const;
   pid_t pid() const { return pid_; }  // -1 where it has ended
   // Whether it has ended; wait() returns its exit code.

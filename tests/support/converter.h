@@ -19,7 +19,7 @@ inline std::string converted(const TemporaryFolder& folder, const Words& command
   command.insert(command.end(), command_lines.begin(), command_lines.end());
   Process process(command, {{"PYTHONPATH", PYTHON_PACKAGES}},
                   folder / ("convert-" + std::to_string(++calls)));
-  EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(150)), 0);
+  EXPECT_EQ(process.wait(std::chrono::seconds(150)), 0);
   EXPECT_EQ(process.error(), "");
   const std::string out = process.out();
   EXPECT_EQ(lines_in(out), static_cast<int>(command_lines.size())) << out;

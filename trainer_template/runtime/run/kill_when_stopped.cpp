@@ -16,6 +16,8 @@ namespace torchbridge::train {
 namespace {
 
 constexpr int kLooksInLimit = 8;
+// The terminal's: they stop the watching process with the one that it watches.
+constexpr std::array kJobControl = {SIGTSTP, SIGTTIN, SIGTTOU};
 
 // By /proc/PID/stat, proc(5): "PID (NAME) STATE ...". Only async-signal-safe calls, here and below:
 // another thread may have held any lock when the process was copied.
@@ -26,18 +28,14 @@ bool is_stopped(int stat_file) {
   return name_end != nullptr && strncmp(name_end, ") T", 3) == 0;
 }
 
-// Those of the terminal stop this process with the one that it watches.
-sigset_t but_job_control() {
-  sigset_t signals;
-  sigfillset(&signals);
-  for (const int stop : {SIGTSTP, SIGTTIN, SIGTTOU}) sigdelset(&signals, stop);
-  return signals;
-}
-
 [[noreturn]] void watch(pid_t watched, int stat_file, timespec period) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (const int stop : {SIGTSTP, SIGTTIN, SIGTTOU}) signal(stop, SIG_DFL);
-  const sigset_t blocked = but_job_control();
+  sigset_t blocked;
+  sigfillset(&blocked);
+  for (const int stop : kJobControl) {
+    signal(stop, SIG_DFL);
+    sigdelset(&blocked, stop);
+  }
   sigprocmask(SIG_SETMASK, &blocked, nullptr);
   dup2(stat_file, 0);
   close_from(1);  // connections and pipes of the watched process end with it
