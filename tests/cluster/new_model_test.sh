@@ -10,6 +10,7 @@ grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$BUILD_DIR/CMakeCache.txt" ||
 # blocks LANGUAGE: the pages' blocks of code in it.
 blocks() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" "${pages[@]}"; }
 
+use_ccache
 # As for a user: ~ is a folder of this test, the current folder is the source tree, and srun and sbatch are the
 # cluster's.
 export HOME=$BUILD_DIR/tests/new_model  # each time the same, so that ccache has what it compiled the time before
@@ -23,7 +24,6 @@ srun() { on_login srun "$@"; }
 sbatch() { on_login sbatch "$@"; }
 mpirun() { "$within" "$limit" mpirun "$@"; }
 export CMAKE_BUILD_PARALLEL_LEVEL=2 CMAKE_BUILD_TYPE=None  # compiles without optimization
-use_ccache
 export OMP_NUM_THREADS=1  # the cluster has more CPUs than this machine, and threads that wait for one take another's
 # scripts/setup installs no make: the commands must work without.
 mkdir "$work/bin"

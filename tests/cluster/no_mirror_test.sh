@@ -22,13 +22,15 @@ ends() {
 ends 77 '^trixie: SKIPPED: no reachable Debian mirror has the suite trixie, tried: http://127.0.0.1:9$' \
   "$scripts/releases" trixie
 ! grep -q passed "$work/out" || fail "it counts cases that it did not run"
-[[ ! -e $work/roots/trixie ]] || fail "a root filesystem exists"
+! ls -d "$work"/roots/trixie-* 2>/dev/null || fail "a root filesystem exists"
 # A root that cannot be entered: exit code 1, as that of a case that failed, but no case ran.
-mkdir -p "$work/roots/trixie" "$work/bin"
+root=$work/roots/trixie-$(sed -n '/^readonly packages=(/,/)$/p' "$scripts/releases" |
+  (source /dev/stdin && cksum <<<"${packages[*]}") | cut -d' ' -f1)
+mkdir -p "$root" "$work/bin"
 printf '#!/bin/sh\necho "unshare: not permitted"; exit 1\n' >"$work/bin/unshare"
 chmod 755 "$work/bin/unshare"
 PATH=$work/bin:$PATH ends 1 '^trixie: FAILED with exit code 1$' "$scripts/releases" trixie
-rmdir "$work/roots/trixie"
+rmdir "$root"
 ends 2 "^releases: '../x' is not the name of a Debian suite$" "$scripts/releases" ../x
 ends 77 '^SKIPPED Debian trixie: no reachable Debian mirror has the suite trixie, tried: http://127.0.0.1:9$' \
   "$scripts/slurm_headers"

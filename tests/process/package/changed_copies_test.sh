@@ -14,12 +14,12 @@ grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$BUILD_DIR/CMakeCache.txt" || {
 }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+use_ccache
 export HOME=$BUILD_DIR/tests/changed_copies  # each time the same, for ccache
 rm -rf "$HOME"
 mkdir -p "$HOME"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export CMAKE_BUILD_PARALLEL_LEVEL=2 CMAKE_BUILD_TYPE=None OMP_NUM_THREADS=1
-use_ccache
 mpirun() { timeout 150 mpirun "$@"; }
 
 # blocks LANGUAGE: the pages' blocks of code in it.
