@@ -15,6 +15,7 @@
 #include "bridge/net/socket.h"
 #include "tests/support/child_process.h"
 #include "tests/support/free_port.h"
+#include "tests/support/paths.h"
 #include "tests/support/process_state.h"
 #include "tests/support/temporary_folder.h"
 
@@ -37,12 +38,13 @@ class Nodes {
 
   // Starts one more agent; `more` comes after the options of all.
   Process& add(const Words& more = {}) {
-    Words command = {TORCHBRIDGE, "run", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint()};
+    Words command = {in_build("bin/torchbridge"), "run",     "--rdzv-backend", "c10d",
+                     "--rdzv-endpoint",           endpoint()};
     command.insert(command.end(), options_.begin(), options_.end());
     command.insert(command.end(), more.begin(), more.end());
     if (getenv("AGENT_PRELOAD")) {
       command.insert(command.end(), {"--preload", "json"});
-      command.push_back(SOURCE_DIR "/tests/programs/become_arguments.py");
+      command.push_back(in_source("tests/programs/become_arguments.py"));
     }
     command.insert(command.end(), {"sh", "-c", script_});
     Variables variables = {
@@ -459,7 +461,7 @@ TEST(AgentNodes, AWorkerWhoseModulesAreStillImportedIsNotTakenForOneThatHangs) {
                        "while not os.path.exists(os.environ['F'] + '/ended.0'): time.sleep(0.01)\n"
                        "time.sleep(2.5)\n");
   nodes.add_all(1);
-  nodes.add({"--preload", "slow", SOURCE_DIR "/tests/programs/become_arguments.py"});
+  nodes.add({"--preload", "slow", in_source("tests/programs/become_arguments.py")});
   nodes.expect_all(0);
   EXPECT_EQ(nodes.out(), (Words{"0", "1"})) << nodes.errors();
 }
@@ -467,8 +469,8 @@ TEST(AgentNodes, AWorkerWhoseModulesAreStillImportedIsNotTakenForOneThatHangs) {
 TEST(AgentNodes, AProgramThatOneNodeLacksEndsAllAtOnce) {
   Nodes nodes({"--nnodes", "2"}, "sleep 60");
   nodes.add_all(1);
-  Process lacking({TORCHBRIDGE, "run", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                   nodes.endpoint(), "no_such_program"},
+  Process lacking({in_build("bin/torchbridge"), "run", "--nnodes", "2", "--rdzv-backend", "c10d",
+                   "--rdzv-endpoint", nodes.endpoint(), "no_such_program"},
                   kWithToken, nodes.folder() / "lacking");
   EXPECT_EQ(lacking.wait(seconds(30)), 127);
   nodes.expect_all(127);
@@ -533,10 +535,10 @@ TEST(AgentNodes, MayBeMoreThanTheSoftLimitOfOpenFilesWhichWorkersKeep) {
   constexpr int kAgents = 30;
   const std::string count = std::to_string(kAgents);
   Nodes nodes({"--nnodes", count}, "ulimit -n");
-  Process first(
-      with_limit("-S -n 24", {TORCHBRIDGE, "run", "--nnodes", count, "--rdzv-backend", "c10d",
-                              "--rdzv-endpoint", nodes.endpoint(), "sh", "-c", "ulimit -n"}),
-      kWithToken, nodes.folder() / "first");
+  Process first(with_limit("-S -n 24",
+                           {in_build("bin/torchbridge"), "run", "--nnodes", count, "--rdzv-backend",
+                            "c10d", "--rdzv-endpoint", nodes.endpoint(), "sh", "-c", "ulimit -n"}),
+                kWithToken, nodes.folder() / "first");
   ASSERT_TRUE(eventually([&] { return can_connect(nodes.port()); }));
   for (int i = 1; i < kAgents; ++i) nodes.add();
   EXPECT_EQ(first.wait(seconds(60)), 0) << first.error();
@@ -546,9 +548,9 @@ TEST(AgentNodes, MayBeMoreThanTheSoftLimitOfOpenFilesWhichWorkersKeep) {
 
 TEST(AgentNodes, WhereTheLimitOfOpenFilesIsReachedALineSaysSo) {
   Nodes nodes({"--nnodes", "30"}, "true");
-  Process first(with_limit("-n 24", {TORCHBRIDGE, "run", "--nnodes", "30", "--rdzv-backend", "c10d",
-                                     "--rdzv-endpoint", nodes.endpoint(), "--rdzv-conf",
-                                     "join_timeout=10", "true"}),
+  Process first(with_limit("-n 24", {in_build("bin/torchbridge"), "run", "--nnodes", "30",
+                                     "--rdzv-backend", "c10d", "--rdzv-endpoint", nodes.endpoint(),
+                                     "--rdzv-conf", "join_timeout=10", "true"}),
                 kWithToken, nodes.folder() / "first");
   ASSERT_TRUE(eventually([&] { return can_connect(nodes.port()); }));
   for (int i = 1; i < 30; ++i) nodes.add({"--rdzv-conf", "join_timeout=10"});
@@ -681,7 +683,7 @@ TEST(AgentNodes, WithoutATokenTheCoordinatorSaysWhoCanJoin) {
       << nodes[1].error();
   nodes.add();
   ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2")) << nodes.errors();
-  Process status({TORCHBRIDGE, "status", "--rdzv-id", "job", nodes.endpoint()}, {},
+  Process status({in_build("bin/torchbridge"), "status", "--rdzv-id", "job", nodes.endpoint()}, {},
                  nodes.folder() / "status");
   EXPECT_EQ(status.wait(seconds(20)), 0) << status.error();
   EXPECT_EQ(count_of(status.out(), " running "), 2) << status.out();
@@ -744,7 +746,7 @@ TEST(AgentNodes, TheHealthOfTheRunIsShownByStatus) {
   nodes.add_all(3);
   ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2"));
   const auto status = [&](Words options) {
-    Words command = {TORCHBRIDGE, "status", nodes.endpoint()};
+    Words command = {in_build("bin/torchbridge"), "status", nodes.endpoint()};
     command.insert(command.end(), options.begin(), options.end());
     Process process(command, kWithToken, nodes.folder() / "status");
     EXPECT_EQ(process.wait(seconds(20)), 0) << process.error();

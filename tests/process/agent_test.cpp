@@ -17,6 +17,7 @@
 #include "bridge/net/socket.h"
 #include "tests/support/child_process.h"
 #include "tests/support/free_port.h"
+#include "tests/support/paths.h"
 #include "tests/support/process_state.h"
 #include "tests/support/temporary_folder.h"
 
@@ -60,10 +61,10 @@ class Agent {
 
  private:
   static Words command(const Words& options, const Words& program) {
-    Words words = {TORCHBRIDGE, "run"};
+    Words words = {in_build("bin/torchbridge"), "run"};
     if (getenv("AGENT_PRELOAD")) words.insert(words.end(), {"--preload", "json"});
     words.insert(words.end(), options.begin(), options.end());
-    if (getenv("AGENT_PRELOAD")) words.push_back(SOURCE_DIR "/tests/programs/become_arguments.py");
+    if (getenv("AGENT_PRELOAD")) words.push_back(in_source("tests/programs/become_arguments.py"));
     words.insert(words.end(), program.begin(), program.end());
     return words;
   }
@@ -539,7 +540,7 @@ TEST(AgentRun, GoesOnWithoutALogWhenTheDiskIsFull) {
   Process probe({"/usr/bin/unshare", "--mount", "true"}, {}, folder / "probe");
   if (probe.wait(seconds(30)) != 0) GTEST_SKIP() << "no right to mount here";
   const std::string script = "mount -t tmpfs -o size=64k none " + folder.path().string() +
-                             "/disk && exec " + TORCHBRIDGE + " run --log-dir " +
+                             "/disk && exec " + in_build("bin/torchbridge") + " run --log-dir " +
                              folder.path().string() +
                              "/disk --tee 1 sh -c 'yes | head -c 200000; echo; echo end'";
   std::filesystem::create_directory(folder / "disk");
@@ -558,9 +559,9 @@ TEST(AgentRun, SurvivesTheTerminalUnderNohup) {
   EXPECT_EQ(agent.wait(), 129) << agent.error();
 
   const TemporaryFolder folder;
-  Process ignoring(
-      {"/usr/bin/nohup", TORCHBRIDGE, "run", "sh", "-c", "touch $F/up; " + std::string(kUntilGo)},
-      {{"F", folder.path()}}, folder / "nohup");
+  Process ignoring({"/usr/bin/nohup", in_build("bin/torchbridge"), "run", "sh", "-c",
+                    "touch $F/up; " + std::string(kUntilGo)},
+                   {{"F", folder.path()}}, folder / "nohup");
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "up"); }));
   ignoring.signal(SIGHUP);
   folder.write("go", "");
@@ -711,7 +712,7 @@ TEST(AgentRun, FormatsThePrefixAsToldAndShowsRanksAsTold) {
 TEST(AgentRun, GivesWorkersATerminalWhereItHasOne) {
   const TemporaryFolder folder;
   const auto output_of = [&](const std::string& options, const char* no_colour = "") {
-    const std::string run = std::string(TORCHBRIDGE) + " run " + options +
+    const std::string run = in_build("bin/torchbridge") + " run " + options +
                             " sh -c 'test -t 1 && echo terminal; test -t 2 && echo terminal >&2'";
     Process script({"/usr/bin/script", "-qec", run, "/dev/null"},
                    {{"TMPDIR", folder.path()}, {"NO_COLOR", no_colour}},
@@ -800,9 +801,10 @@ TEST(AgentRun, KeepsTheBudgetOfRestartsWhenItIsKilled) {
 
 TEST(AgentRun, WorksWithoutStandardStreams) {
   const TemporaryFolder folder;
-  Process agent({"/bin/sh", "-c",
-                 "exec \"$0\" run sh -c 'ls -l /proc/self/fd > $F/fds' <&- >&- 2>&-", TORCHBRIDGE},
-                {{"F", folder.path()}}, folder / "agent");
+  Process agent(
+      {"/bin/sh", "-c", "exec \"$0\" run sh -c 'ls -l /proc/self/fd > $F/fds' <&- >&- 2>&-",
+       in_build("bin/torchbridge")},
+      {{"F", folder.path()}}, folder / "agent");
   EXPECT_EQ(agent.wait(seconds(30)), 0);
   EXPECT_NE(folder.read("fds").find("0 -> /dev/null"), std::string::npos) << folder.read("fds");
 }
@@ -818,7 +820,7 @@ TEST(AgentRun, NamesTheLimitOfOpenFiles) {
     const auto run = [&](const std::string& arguments) {
       const std::string script =
           "ulimit -n " + std::to_string(limit) + "; exec \"$0\" " + arguments;
-      Process process({"/bin/sh", "-c", script, TORCHBRIDGE}, {},
+      Process process({"/bin/sh", "-c", script, in_build("bin/torchbridge")}, {},
                       folder / (std::to_string(limit) + arguments.substr(0, 3)));
       const int code = process.wait(seconds(30));
       return std::pair(code, process.error());
@@ -841,7 +843,7 @@ TEST(AgentRun, GoesOnWhenTheReaderOfItsOutputHasEnded) {
   const std::string script =
       "set -o pipefail; \"$0\" run --nproc-per-node 2 --tee 3 sh -c "
       "'i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done; touch $F/done.$RANK' | head -2";
-  Process process({"/bin/bash", "-c", script, TORCHBRIDGE},
+  Process process({"/bin/bash", "-c", script, in_build("bin/torchbridge")},
                   {{"F", folder.path()}, {"TMPDIR", folder.path()}}, folder / "run");
   EXPECT_EQ(process.wait(seconds(60)), 0) << process.error();
   EXPECT_TRUE(std::filesystem::exists(folder / "done.0"));
@@ -891,8 +893,9 @@ TEST(AgentRun, IsTheFirstProcessOfAContainer) {
   Process probe({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "true"}, {},
                 folder / "probe");
   if (probe.wait(seconds(30)) != 0) GTEST_SKIP() << "no PID namespaces here";
-  Process agent({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child", TORCHBRIDGE,
-                 "run", "--nproc-per-node", "2", "--max-restarts", "1", "sh", "-c",
+  Process agent({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child",
+                 in_build("bin/torchbridge"), "run", "--nproc-per-node", "2", "--max-restarts", "1",
+                 "sh", "-c",
                  "echo $RANK $TORCHELASTIC_RESTART_COUNT; setsid sleep 600 & [ "
                  "$TORCHELASTIC_RESTART_COUNT = 1 ]"},
                 {}, folder / "agent");
@@ -901,11 +904,11 @@ TEST(AgentRun, IsTheFirstProcessOfAContainer) {
 
 TEST(Spawn, RunsAFunctionInEachRank) {
   const TemporaryFolder folder;
-  Process good({SPAWN_RANKS, "3", "0"}, {}, folder / "good");
+  Process good({in_build("bin/spawn_ranks"), "3", "0"}, {}, folder / "good");
   EXPECT_EQ(good.wait(seconds(30)), 0) << good.error();
   EXPECT_EQ(sorted(lines_of(good.out())),
             (Words{"ended with 0", "rank 0 of 3", "rank 1 of 3", "rank 2 of 3"}));
-  Process bad({SPAWN_RANKS, "2", "5"}, {}, folder / "bad");
+  Process bad({in_build("bin/spawn_ranks"), "2", "5"}, {}, folder / "bad");
   EXPECT_EQ(bad.wait(seconds(30)), 5);
   EXPECT_NE(bad.error().find("root cause: rank 1 on "), std::string::npos) << bad.error();
 }

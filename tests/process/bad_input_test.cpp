@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -65,7 +66,8 @@ TEST(BadInput, APrecisionThatTheGpuLacksIsRejected) {
       Words words = trainer({"--precision", c.precision});
       words.insert(words.end(), way.begin(), way.end());
       Ranks ranks(2, words,
-                  {{"LD_LIBRARY_PATH", FAKE_DRIVER_FOLDER}, {"FAKE_GPU_CAPABILITY", c.capability}});
+                  {{"LD_LIBRARY_PATH", in_build("tests/programs/fake_driver")},
+                   {"FAKE_GPU_CAPABILITY", c.capability}});
       expect_one_line(ranks, c.expected);
     }
   }
@@ -211,8 +213,8 @@ TEST(BadInput, RanksWithDifferentOptionsAreNamed) {
        "--predict is set here and not set on rank 0"},
   };
   for (const auto& c : kCases) {
-    Ranks ranks(
-        2, {"/bin/sh", "-c", std::string("exec " TRAINER " --quiet --max-steps 3 ") + c.options});
+    Ranks ranks(2, {"/bin/sh", "-c",
+                    "exec " + in_build("bin/trainer") + " --quiet --max-steps 3 " + c.options});
     expect_one_line(ranks, c.expected);
   }
 }
@@ -221,10 +223,10 @@ TEST(BadInput, RanksWithDifferentOptionsAreNamed) {
 // ranks compute together.
 TEST(BadInput, MetricsOnRankZeroAloneAreValid) {
   TemporaryFolder folder;
-  Ranks ranks(
-      2, {"/bin/sh", "-c",
-          "exec " TRAINER " --quiet --max-steps 3 --zero 1 $([ $RANK = 1 ] || echo --metrics " +
-              (folder / "curve").string() + ")"});
+  Ranks ranks(2, {"/bin/sh", "-c",
+                  "exec " + in_build("bin/trainer") +
+                      " --quiet --max-steps 3 --zero 1 $([ $RANK = 1 ] || echo --metrics " +
+                      (folder / "curve").string() + ")"});
   expect_success(ranks);
   EXPECT_TRUE(contains(folder.read("curve"), "grad_norm"));
 }
@@ -239,11 +241,12 @@ TEST(BadInput, RanksWithDifferentDataAreNamed) {
     folder.write("longer" + name + ".txt", text + std::string(100 * rank, 'c'));
   }
   const auto train = [&](const std::string& data) {
-    return Words{"/bin/sh", "-c",
-                 "exec " TRAINER
-                 " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --batch-size "
-                 "1 --max-steps 3 --data " +
-                     data};
+    return Words{
+        "/bin/sh", "-c",
+        "exec " + in_build("bin/trainer") +
+            " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --batch-size "
+            "1 --max-steps 3 --data " +
+            data};
   };
   Ranks longer(2, train((folder / "longer$RANK.txt").string())),
       other(2, train((folder / "other$RANK.txt").string()));
@@ -255,8 +258,8 @@ TEST(BadInput, ACheckpointFolderThatIsNotSharedIsNamed) {
   // Each rank resolves a relative path in a folder of its own.
   TemporaryFolder folder;
   const std::string script = "mkdir -p " + folder.path().string() + "/$RANK/runs && cd " +
-                             folder.path().string() +
-                             "/$RANK && exec " TRAINER " --quiet --checkpoint-dir runs";
+                             folder.path().string() + "/$RANK && exec " + in_build("bin/trainer") +
+                             " --quiet --checkpoint-dir runs";
   Ranks ranks(2, {"/bin/sh", "-c", script});
   expect_one_line(ranks, "is not the same folder here as on rank 0");
 }

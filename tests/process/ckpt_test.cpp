@@ -1,6 +1,7 @@
 // Errors of torchbridge-ckpt. python_resume_test.cpp tests its other commands.
 #include <sys/stat.h>
 
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -11,7 +12,7 @@ class Ckpt : public ::testing::Test {
  protected:
   // The command fails with one line, which contains `expected`.
   void expect_error(const Words& words, const std::string& expected) {
-    Words command = {CKPT_PROGRAM};
+    Words command = {in_build("bin/torchbridge-ckpt")};
     command.insert(command.end(), words.begin(), words.end());
     // Process appends to its files.
     Process process(command, {}, folder_ / ("output-" + std::to_string(calls_++)));
@@ -50,7 +51,8 @@ TEST_F(Ckpt, ListShowsRenamedFolders) {
   folder_.write("runs/step-00000003.aside/model.safetensors", std::string(1500, 'x'));
   folder_.write("runs/step-00000003.aside/more/of-it", std::string(500, 'x'));
   fs::create_directory(folder_ / "runs/notes.aside");
-  Process process({CKPT_PROGRAM, "list", folder_ / "runs"}, {}, folder_ / "output");
+  Process process({in_build("bin/torchbridge-ckpt"), "list", folder_ / "runs"}, {},
+                  folder_ / "output");
   EXPECT_EQ(process.wait(std::chrono::seconds(30)), 1) << "there is no checkpoint beside it";
   EXPECT_EQ(process.out(),
             "step-00000003.aside  renamed by a later run, 2.0 kB: remove it with rm -r if you do "
@@ -78,10 +80,12 @@ TEST_F(Ckpt, ShowsAndVerifiesEveryTypeOfSafetensors) {
                                  R"("c":{"dtype":"C64","shape":[1],"data_offsets":[5,13]},)"
                                  R"("d":{"dtype":"C128","shape":[1],"data_offsets":[13,29]}})",
                                  29));
-  Process show({CKPT_PROGRAM, "show", folder_ / "a.safetensors"}, {}, folder_ / "shown");
+  Process show({in_build("bin/torchbridge-ckpt"), "show", folder_ / "a.safetensors"}, {},
+               folder_ / "shown");
   EXPECT_EQ(show.wait(std::chrono::seconds(30)), 0) << show.error();
   EXPECT_EQ(show.out(), "a  F4 [2, 3]\nb  F8_E4M3 [2]\nc  C64 [1]\nd  C128 [1]\n");
-  Process verify({CKPT_PROGRAM, "verify", folder_ / "a.safetensors"}, {}, folder_ / "verified");
+  Process verify({in_build("bin/torchbridge-ckpt"), "verify", folder_ / "a.safetensors"}, {},
+                 folder_ / "verified");
   EXPECT_EQ(verify.wait(std::chrono::seconds(30)), 0) << verify.out();
   EXPECT_TRUE(contains(verify.out(), "4 tensors, format valid"));
 }

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -67,16 +68,16 @@ std::set<int> worlds_of(const nlohmann::json& table) {
 }
 
 void expect_pythons_bits(const std::string& table_name) {
-  const nlohmann::json table = read_table(SOURCE_DIR "/tests/reference/" + table_name);
+  const nlohmann::json table = read_table(in_source("tests/reference/") + table_name);
   TemporaryFolder folder, output;
   folder.write("table.json", table.dump());
   const std::string file = folder / "table.json", path = folder.path();
   Process reference(
-      {python(), "-W", "ignore", SOURCE_DIR "/tests/reference/ddp_cases.py", file, path}, {},
+      {python(), "-W", "ignore", in_source("tests/reference/ddp_cases.py"), file, path}, {},
       output / "python");
   ASSERT_EQ(reference.wait(std::chrono::minutes(4)), 0) << reference.error();
   for (int world_size : worlds_of(table)) {
-    Ranks ranks(world_size, {DDP_CASES, file, path});
+    Ranks ranks(world_size, {in_build("bin/ddp_cases"), file, path});
     ASSERT_EQ(ranks.wait(std::chrono::minutes(2)), std::vector<int>(world_size, 0))
         << ranks.errors();
     for (int rank = 0; rank < world_size; ++rank) {
@@ -108,7 +109,7 @@ TEST(SyncBatchNorm, EqualsBatchNormOverTheBatchesOfAllRanks) {
   for (const char* sizes : {"4,4", "5,2", "3,0,4", "1,1,1"}) {
     SCOPED_TRACE(sizes);
     const int world_size = static_cast<int>(std::count(sizes, sizes + strlen(sizes), ',')) + 1;
-    Ranks ranks(world_size, {SYNC_BATCH_NORM_CASES, sizes});
+    Ranks ranks(world_size, {in_build("bin/sync_batch_norm_cases"), sizes});
     EXPECT_EQ(ranks.wait(), std::vector<int>(world_size, 0)) << ranks.errors();
     for (int rank = 0; rank < world_size; ++rank)
       EXPECT_EQ(lines_in(ranks.out(rank)), 10) << ranks.out(rank);
@@ -116,7 +117,7 @@ TEST(SyncBatchNorm, EqualsBatchNormOverTheBatchesOfAllRanks) {
 }
 
 TEST(Ddp, NamesTheParameterThatDiffersBetweenRanks) {
-  Ranks ranks(3, {SYNC_BATCH_NORM_CASES, "other shape on rank 1"});
+  Ranks ranks(3, {in_build("bin/sync_batch_norm_cases"), "other shape on rank 1"});
   EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 1, 1}));
   EXPECT_EQ(ranks.errors().find("sync_batch_norm_cases: rank "), 0u) << ranks.errors();
   EXPECT_TRUE(contains(ranks.errors(),

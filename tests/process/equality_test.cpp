@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -20,7 +21,7 @@ std::string run(const Words& command) {
 // What a program prints for the cases of a file, and what the reference script prints for them.
 void expect_same_output(const std::string& program, const std::string& cases,
                         const std::string& script, int least_lines) {
-  const std::string folder = SOURCE_DIR "/tests/reference/";
+  const std::string folder = in_source("tests/reference/");
   const std::string expected = run({python(), folder + script, folder + cases});
   const std::string ours = run({"/bin/sh", "-c", "exec " + program + " < " + folder + cases});
   EXPECT_GE(lines_in(expected), least_lines);
@@ -29,17 +30,20 @@ void expect_same_output(const std::string& program, const std::string& cases,
 
 TEST(Equality, SamplerGivesPythonsIndices) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
-  expect_same_output(SAMPLER_PROGRAM, "sampler_cases.txt", "sampler_reference.py", 41);
+  expect_same_output(in_build("bin/print_sampler"), "sampler_cases.txt", "sampler_reference.py",
+                     41);
 }
 
 TEST(Equality, LearningRatesArePythons) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
-  expect_same_output(LR_SCHEDULE_PROGRAM, "lr_schedule_cases.txt", "lr_schedule_reference.py", 24);
+  expect_same_output(in_build("bin/print_lr_schedule"), "lr_schedule_cases.txt",
+                     "lr_schedule_reference.py", 24);
 }
 
 TEST(Equality, OptimizersClippingAndScalingArePythons) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
-  expect_same_output(OPTIMIZER_PROGRAM, "optimizer_cases.txt", "optimizer_reference.py", 23);
+  expect_same_output(in_build("bin/print_optimizer"), "optimizer_cases.txt",
+                     "optimizer_reference.py", 23);
 }
 
 struct NamedTraining {
@@ -101,7 +105,7 @@ void train_in_python(const std::vector<Training>& trainings) {
   for (const Training& training : trainings)
     cases.push_back({{"world_size", training.world_size}, {"options", training.options}});
   folder.write("cases.json", cases.dump());
-  Process reference({python(), SOURCE_DIR "/tests/reference/train_cases.py", folder / "cases.json"},
+  Process reference({python(), in_source("tests/reference/train_cases.py"), folder / "cases.json"},
                     {}, folder / "reference");
   ASSERT_EQ(reference.wait(std::chrono::minutes(3)), 0) << reference.error();
 }
@@ -113,8 +117,7 @@ TEST(Equality, LossesArePythonsBitForBit) {
     return folder / (std::to_string(&c - kNamedTrainings) + name);
   };
   const auto shared = [](const NamedTraining& c) {
-    return joined({"--epochs", "2", "--seed", "11", "--data", SOURCE_DIR "/data/digits"},
-                  c.options);
+    return joined({"--epochs", "2", "--seed", "11", "--data", in_source("data/digits")}, c.options);
   };
   std::vector<Training> trainings;
   for (const NamedTraining& c : kNamedTrainings) {
@@ -181,7 +184,7 @@ TEST(Equality, GptLossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;
   // Evaluated in a moment.
-  folder.write("text.txt", beginning_of(SOURCE_DIR "/data/text/pentateuch.txt", 50'000));
+  folder.write("text.txt", beginning_of(in_source("data/text/pentateuch.txt"), 50'000));
   const Words gpt = {"--data",
                      folder / "text.txt",
                      "--batch-size",
@@ -211,7 +214,7 @@ TEST(Equality, GptLossesArePythonsBitForBit) {
 TEST(Equality, CnnLossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   const Words kPrecisions[] = {{"--precision", "fp32"}, {"--precision", "bf16"}};
-  const Words cnn = {"--data",      SOURCE_DIR "/data/digits",
+  const Words cnn = {"--data",      in_source("data/digits"),
                      "--model",     "cnn:8,16",
                      "--optimizer", "sgd",
                      "--lr",        "0.05",

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "bridge/net/address.h"
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizer.h"
 
@@ -87,7 +88,7 @@ TEST_F(Failure, NumbersOfAnAbortedCollectiveAreNotInTheMetrics) {
     words.insert(words.end(), {"--backend", "aborted"});
     Ranks ranks(
         2, words,
-        {{"LD_LIBRARY_PATH", ABORTED_PLUGIN_FOLDER}, {"ABORTED_AT", std::to_string(number)}});
+        {{"LD_LIBRARY_PATH", in_build("tests/programs")}, {"ABORTED_AT", std::to_string(number)}});
     expect_one_line(ranks, "the backend's connections between the ranks failed");
     const std::vector<double> written =
         fs::exists(curve()) ? losses(curve()) : std::vector<double>();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -15,8 +16,15 @@ namespace fs = std::filesystem;
 
 constexpr int kRanks = 2;
 // Large enough for both ranks to write a part of model.safetensors.
-const Words kSmallTraining = {SMALL_TRAINING, "--width", "400",    "--steps", "60",
-                              "--every",      "2",       "--keep", "2"};
+const Words kSmallTraining = {in_build("bin/small_training"),
+                              "--width",
+                              "400",
+                              "--steps",
+                              "60",
+                              "--every",
+                              "2",
+                              "--keep",
+                              "2"};
 
 // A job with a fault in some of its ranks.
 class FaultyJob {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bridge/net/address.h"
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizer.h"
 
@@ -14,7 +15,7 @@ namespace {
 constexpr std::chrono::seconds kSoon{20};
 
 Words run(const std::string& name, const std::string& argument = "") {
-  return {GROUP_CASES, name, argument};
+  return {in_build("bin/group_cases"), name, argument};
 }
 
 // Two nodes of two ranks each; with "cyclic" the ranks alternate between them.
@@ -22,7 +23,8 @@ Words on_two_nodes(const std::string& name, bool cyclic) {
   const std::string location = cyclic ? "LOCAL_RANK=$((RANK/2)) GROUP_RANK=$((RANK%2))"
                                       : "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2))";
   return {"/bin/sh", "-c",
-          location + " LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=2 exec " GROUP_CASES " " + name};
+          location + " LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=2 exec " + in_build("bin/group_cases") +
+              " " + name};
 }
 
 TEST(Group, JoinsAtAStoreOfTheProgram) {
@@ -245,7 +247,8 @@ TEST(Group, TheLibraryOfNcclOpens) {
 TEST(Group, AnNcclThatIsTooOldIsNamed) {
   if (kIsSanitized) GTEST_SKIP() << "a sanitizer wants to be the first library";
   if (std::string_view(NCCL_LIBRARY).empty()) GTEST_SKIP() << "the backend nccl was not built";
-  Ranks ranks(1, run("library", "nccl"), {{"LD_PRELOAD", OLD_NCCL}});
+  Ranks ranks(1, run("library", "nccl"),
+              {{"LD_PRELOAD", in_build("tests/programs/libold_nccl.so")}});
   expect_one_line(ranks,
                   "backend 'nccl': libnccl.so.2 is NCCL 2.18.5, but libtorch was built for 2.");
 }
@@ -268,8 +271,9 @@ TEST(Group, SumsOverSharedMemoryAreGloosBitForBit) {
 // A job may have such a limit. Where no memory can be shared, gloo's connections are used, and no
 // signal ends the rank.
 TEST(Group, ALimitOnFileSizesEndsNoRank) {
-  Ranks ranks(2,
-              {"/bin/sh", "-c", "ulimit -c 0; ulimit -f 200; exec " GROUP_CASES " with_backend"});
+  Ranks ranks(
+      2, {"/bin/sh", "-c",
+          "ulimit -c 0; ulimit -f 200; exec " + in_build("bin/group_cases") + " with_backend"});
   expect_success(ranks);
   for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.out(rank), "gloo\n");
 }
@@ -277,7 +281,8 @@ TEST(Group, ALimitOnFileSizesEndsNoRank) {
 // One rank records its collectives, which only gloo does: then no rank uses shared memory.
 TEST(Group, SharesMemoryOnAllRanksOrOnNone) {
   const std::string records = "if [ $RANK = 1 ]; then export TORCH_FR_BUFFER_SIZE=10; fi; ";
-  Ranks ranks(3, {"/bin/sh", "-c", records + "exec " GROUP_CASES " with_backend"});
+  Ranks ranks(3,
+              {"/bin/sh", "-c", records + "exec " + in_build("bin/group_cases") + " with_backend"});
   expect_success(ranks);
   for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.out(rank), "gloo\n");
   Ranks all(3, run("with_backend"));
@@ -355,7 +360,8 @@ TEST(Group, MissingRanksAreNamedWithTheirNode) {
   // Rank 3 is between the ranks of its node; 4 and 5 would be on a node from which no rank joined.
   const std::string command =
       "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2)) LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=3 "
-      "exec " GROUP_CASES " plain";
+      "exec " +
+      in_build("bin/group_cases") + " plain";
   Ranks ranks({0, 1, 2}, 6, port, {"/bin/sh", "-c", command});
   expect_one_line(ranks, "ranks 3,4,5 (" + torchbridge::host_name() +
                              ") of 6 did not join at 127.0.0.1 port " + std::to_string(port) +

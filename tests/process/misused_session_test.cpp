@@ -1,4 +1,5 @@
 // What a program gets wrong in its training loop is an error of one line, not a silent change.
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -21,7 +22,7 @@ TEST(MisusedSession, EachMisuseIsOneLineThatNamesIt) {
       {"log late", "a step logs the number 'late': call log() before the session's reduce()"},
   };
   for (const auto& [misuse, line] : cases) {
-    Ranks ranks(1, {MISUSED_SESSION, "--quiet"}, {{"MISUSE", misuse}});
+    Ranks ranks(1, {in_build("bin/misused_session"), "--quiet"}, {{"MISUSE", misuse}});
     expect_one_line(ranks, line);
   }
 }

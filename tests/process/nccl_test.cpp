@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "bridge/net/address.h"
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizer.h"
 
@@ -20,12 +21,13 @@ class Nccl : public testing::Test {
   // `what`: happens in which all-reduce, as "stuck 21".
   Ranks run(int world_size, const std::string& name, const std::string& what,
             const Variables& more = {}) {
-    return run(world_size, std::vector<std::string>{GPU_CASES, name, "cuda"}, what, more);
+    return run(world_size, std::vector<std::string>{in_build("bin/gpu_cases"), name, "cuda"}, what,
+               more);
   }
   Ranks run(int world_size, const std::vector<std::string>& command, const std::string& what,
             const Variables& more = {}) {
-    Variables variables = {{"LD_PRELOAD", FAKE_GPU_LIBRARY},
-                           {"LD_LIBRARY_PATH", FAKE_DRIVER_FOLDER},
+    Variables variables = {{"LD_PRELOAD", in_build("tests/programs/libfake_gpu.so")},
+                           {"LD_LIBRARY_PATH", in_build("tests/programs/fake_driver")},
                            {"FAKE_GPU", what},
                            {"TORCH_FR_DUMP_TEMP_FILE", (folder_ / "record-").string()}};
     variables.insert(more.begin(), more.end());
@@ -124,7 +126,8 @@ TEST_F(Nccl, AWatchdogThatHangsIsOneLineWithinItsTimeout) {
 
 // The memory of rank 1, which hooks have used on streams of their own, cannot be released then.
 TEST_F(Nccl, AnErrorOfTheDeviceOfOneRankIsOneLineWhateverItsMemoryWasUsedFor) {
-  const std::string of_rank_1 = "[ $RANK = 1 ] || unset FAKE_GPU; exec " GPU_CASES " assert cuda";
+  const std::string of_rank_1 =
+      "[ $RANK = 1 ] || unset FAKE_GPU; exec " + in_build("bin/gpu_cases") + " assert cuda";
   Ranks ranks = run(2, {"/bin/sh", "-c", of_rank_1}, "broken 2");
   expect_one_own_line(ranks, 2, "gpu_cases: rank 1: CUDA error: device-side assert triggered");
 }

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -48,8 +49,8 @@ class DifferentOptions : public testing::Test {
       one += argument(row.option, differs ? row.one : row.zero);
     }
     return {"/bin/sh", "-c",
-            "if [ $RANK = 0 ]; then exec " TRAINER + more + zero + "; else exec " TRAINER + more +
-                one + "; fi"};
+            "if [ $RANK = 0 ]; then exec " + in_build("bin/trainer") + more + zero +
+                "; else exec " + in_build("bin/trainer") + more + one + "; fi"};
   }
 
   void expect_rejected(const std::string& more, const std::vector<Row>& rows) {
@@ -82,7 +83,7 @@ class DifferentOptions : public testing::Test {
 
   static std::set<std::string> options_in_help() {
     TemporaryFolder folder;
-    Process help({TRAINER, "--help"}, {}, folder / "help");
+    Process help({in_build("bin/trainer"), "--help"}, {}, folder / "help");
     EXPECT_EQ(help.wait(std::chrono::seconds(60)), 0);
     std::set<std::string> names;
     std::istringstream lines(help.out());
@@ -145,7 +146,7 @@ TEST_F(DifferentOptions, AreRejectedByNameOrHarmless) {
   expect_rejected(" --quiet --init-from " + file, {{"--predict", "", file}});
   expect_rejected(" --quiet --task text --checkpoint-dir " + runs, {{"--generate", "x", "y"}});
 
-  const std::string digits = SOURCE_DIR "/data/digits";
+  const std::string digits = in_source("data/digits");
   expect_harmless(" --max-steps 15 --checkpoint-every 5 --checkpoint-dir " + runs + "$RUN",
                   {
                       {"--data", digits, digits + "/."},
@@ -178,7 +179,7 @@ TEST_F(DifferentOptions, AreRejectedByNameOrHarmless) {
   const std::string text =
       " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --checkpoint-dir " +
       (folder_ / "text").string();
-  Ranks trained(1, {"/bin/sh", "-c", "exec " TRAINER + text + " --max-steps 1"});
+  Ranks trained(1, {"/bin/sh", "-c", "exec " + in_build("bin/trainer") + text + " --max-steps 1"});
   expect_success(trained);
   expect_harmless(text + " --generate x",
                   {{"--generate-length", "3", "4"}, {"--temperature", "0", "0.5"}});

@@ -1,5 +1,6 @@
 // The order of samples, as the trainer takes it by --order, and as Python's DistributedSampler
 // gives it.
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -71,9 +72,10 @@ TEST_F(Order, SmallDataSetsGivePythonsIndices) {
   };
   const std::string path = folder_ / "cases.txt";
   const std::string expected =
-      run({python(), SOURCE_DIR "/tests/reference/sampler_reference.py", path}, "python");
+      run({python(), in_source("tests/reference/sampler_reference.py"), path}, "python");
   EXPECT_EQ(lines_in(expected), 12 * 4 * 45);
-  EXPECT_EQ(run({"/bin/sh", "-c", "exec " SAMPLER_PROGRAM " < " + path}, "ours"), expected);
+  EXPECT_EQ(run({"/bin/sh", "-c", "exec " + in_build("bin/print_sampler") + " < " + path}, "ours"),
+            expected);
 }
 
 }  // namespace

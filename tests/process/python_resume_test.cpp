@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/support/converter.h"
+#include "tests/support/paths.h"
 
 namespace {
 
@@ -34,16 +35,16 @@ class PythonResume : public ::testing::Test {
   }
   // Every rank's curves.
   std::vector<Curves> run_ours(const std::string& mode) {
-    Ranks ranks(kRanks, {PYTHON_RESUME, mode, folder_.path()}, {{"OMP_NUM_THREADS", "1"}});
+    Ranks ranks(kRanks, {in_build("bin/python_resume"), mode, folder_.path()},
+                {{"OMP_NUM_THREADS", "1"}});
     EXPECT_EQ(ranks.wait(std::chrono::seconds(200)), std::vector<int>(kRanks, 0)) << ranks.errors();
     std::vector<Curves> all;
     for (int rank = 0; rank < kRanks; ++rank) all.push_back(curves_in(ranks.out(rank)));
     return all;
   }
   std::vector<Curves> run_python(const std::string& mode) {
-    Process process(
-        {python(), SOURCE_DIR "/tests/reference/python_resume.py", mode, folder_.path()}, {},
-        folder_ / "python");
+    Process process({python(), in_source("tests/reference/python_resume.py"), mode, folder_.path()},
+                    {}, folder_ / "python");
     EXPECT_EQ(process.wait(std::chrono::seconds(200)), 0) << process.error();
     std::vector<Curves> all;
     for (int rank = 0; rank < kRanks; ++rank)
@@ -52,7 +53,7 @@ class PythonResume : public ::testing::Test {
   }
   // The output of torchbridge-ckpt, which must end with that exit code.
   std::string tool(const Words& words, int code = 0) {
-    Words command = {CKPT_PROGRAM};
+    Words command = {in_build("bin/torchbridge-ckpt")};
     command.insert(command.end(), words.begin(), words.end());
     Process process(command, {}, folder_ / "tool");
     EXPECT_EQ(process.wait(std::chrono::seconds(30)), code) << process.error();

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -317,8 +318,8 @@ TEST_F(Resume, CopiesTheFilesOfAnotherRun) {
 
 TEST_F(Resume, ReportsACompletedRun) {
   train(1, folder_ / "curve", folder_ / "runs", 5);
-  Ranks again(1, {TRAINER, "--max-steps", "5", "--model", "mlp:600,500", "--checkpoint-dir",
-                  folder_ / "runs"});
+  Ranks again(1, {in_build("bin/trainer"), "--max-steps", "5", "--model", "mlp:600,500",
+                  "--checkpoint-dir", folder_ / "runs"});
   EXPECT_EQ(again.wait(), std::vector<int>{0}) << again.errors();
   EXPECT_TRUE(contains(again.out(0), "the run is complete"));
 }
@@ -359,8 +360,7 @@ TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
   Ranks changed(
       2,
       {"/bin/sh", "-c",
-       "cd " + folder_.path().string() +
-           "; exec " TRAINER
+       "cd " + folder_.path().string() + "; exec " + in_build("bin/trainer") +
            " --quiet --task table --batch-size 4 --epochs 3 --data other --checkpoint-dir runs"});
   expect_one_line(changed, "of the same size, which --data " + (folder_ / "other").string() +
                                " contained then");

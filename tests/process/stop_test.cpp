@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -216,7 +217,7 @@ TEST_F(Stop, ResumesAtAnotherWorldSizeInTheSameOrder) {
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
 
-  Process check({SOURCE_DIR "/scripts/check_sample_log", folder_ / "parts.sample_log", "--samples",
+  Process check({in_source("scripts/check_sample_log"), folder_ / "parts.sample_log", "--samples",
                  "240", "--same-order-as", folder_ / "whole.sample_log"},
                 {}, folder_ / "check");
   EXPECT_EQ(check.wait(std::chrono::seconds(20)), 0) << check.error();
@@ -251,7 +252,7 @@ TEST_F(Stop, CheckSampleLogRejectsFaults) {
     std::string text = good;
     if (*c.from) text.replace(text.find(c.from), std::string_view(c.from).size(), c.to);
     folder_.write("sample_log", text);
-    Process check({SOURCE_DIR "/scripts/check_sample_log", folder_ / "sample_log"}, {},
+    Process check({in_source("scripts/check_sample_log"), folder_ / "sample_log"}, {},
                   folder_ / ("check" + std::to_string(&c - kCases)));
     EXPECT_EQ(check.wait(std::chrono::seconds(20)), *c.from ? 1 : 0) << text;
     EXPECT_TRUE(!*c.from || contains(check.error(), c.complaint));

@@ -14,6 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -161,7 +162,7 @@ TEST_F(Tasks, GeneratesTextAndPredictsTheClassOfAnImage) {
   Ranks digits(1, trainer({"--epochs", "4", "--checkpoint-dir", folder_ / "digits"}));
   ASSERT_EQ(digits.wait(), kOneGood) << digits.errors();
   Ranks predicted(1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict",
-                              SOURCE_DIR "/tests/data/images/seven.png"}));
+                              in_source("tests/data/images/seven.png")}));
   ASSERT_EQ(predicted.wait(), kOneGood) << predicted.errors();
   EXPECT_TRUE(contains(predicted.out(0), "seven.png: 7 (")) << predicted.out(0);
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1),
@@ -422,10 +423,10 @@ TEST_F(Tasks, TracesSteps) {
 
 TEST_F(Tasks, ALostTraceDoesNotEndTraining) {
   // Writing fails beyond the size limit, as on a full disk.
-  Ranks full(1, {"/bin/sh", "-c",
-                 "trap '' XFSZ; ulimit -f 50; exec " TRAINER
-                 " --max-steps 20 --profile 3 --profile-file " +
-                     (folder_ / "trace.json").string()});
+  Ranks full(
+      1, {"/bin/sh", "-c",
+          "trap '' XFSZ; ulimit -f 50; exec " + in_build("bin/trainer") +
+              " --max-steps 20 --profile 3 --profile-file " + (folder_ / "trace.json").string()});
   EXPECT_EQ(full.wait(), std::vector<int>{1});
   EXPECT_EQ(
       full.errors(),
@@ -435,10 +436,10 @@ TEST_F(Tasks, ALostTraceDoesNotEndTraining) {
 
   const std::string earlier = "{\"schemaVersion\": 1, \"traceEvents\": []}";
   folder_.write("trace.json", earlier);
-  Ranks again(1, {"/bin/sh", "-c",
-                  "trap '' XFSZ; ulimit -f 50; exec " TRAINER
-                  " --max-steps 20 --profile 3 --profile-file " +
-                      (folder_ / "trace.json").string()});
+  Ranks again(
+      1, {"/bin/sh", "-c",
+          "trap '' XFSZ; ulimit -f 50; exec " + in_build("bin/trainer") +
+              " --max-steps 20 --profile 3 --profile-file " + (folder_ / "trace.json").string()});
   EXPECT_EQ(again.wait(), std::vector<int>{1});
   EXPECT_EQ(folder_.read("trace.json"), earlier);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json.aside-1"));
@@ -455,13 +456,11 @@ TEST_F(Tasks, ACheckpointKeepsTheAbsolutePathOfItsData) {
   std::filesystem::create_directories(folder_ / "project/data");
   for (const char* each : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                            "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
-    std::filesystem::copy(std::string(SOURCE_DIR "/data/digits/") + each,
-                          folder_ / "project/data" / each);
+    std::filesystem::copy(in_source("data/digits/") + each, folder_ / "project/data" / each);
   }
-  Ranks trained(1,
-                {"/bin/sh", "-c",
-                 "cd " + (folder_ / "project").string() +
-                     "; exec " TRAINER " --quiet --data data --max-steps 1 --checkpoint-dir runs"});
+  Ranks trained(1, {"/bin/sh", "-c",
+                    "cd " + (folder_ / "project").string() + "; exec " + in_build("bin/trainer") +
+                        " --quiet --data data --max-steps 1 --checkpoint-dir runs"});
   ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
   EXPECT_TRUE(contains(folder_.read("project/runs/step-00000001/manifest.json"),
                        (folder_ / "project/data").string()));
@@ -487,8 +486,8 @@ TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
   if (child == 0) {
-    execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file",
-          (folder_ / "trace.json").c_str(), nullptr);
+    execl(in_build("bin/trainer").c_str(), "trainer", "--max-steps", "2", "--profile", "5",
+          "--profile-file", (folder_ / "trace.json").c_str(), nullptr);
     _exit(127);
   }
   ASSERT_GT(child, 0);
@@ -552,8 +551,8 @@ TEST_F(Tasks, LinesAreWholeUnderMpirunInAnyOrder) {
       dup2(ranks, STDOUT_FILENO);
       dup2(errors[1], STDERR_FILENO);
       close(ours), close(ranks), close(errors[0]), close(errors[1]);
-      execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file", trace.c_str(),
-            nullptr);
+      execl(in_build("bin/trainer").c_str(), "trainer", "--max-steps", "2", "--profile", "5",
+            "--profile-file", trace.c_str(), nullptr);
       _exit(127);
     }
     close(ranks), close(errors[1]);
@@ -594,16 +593,17 @@ TEST_F(Tasks, FailsWhenItsOutputCannotBeWritten) {
 }
 
 TEST_F(Tasks, ATrainingWhoseOutputIsLostCompletesAndFails) {
-  const Words train = {TRAINER,          "--max-steps", "3",          "--checkpoint-dir",
-                       folder_ / "runs", "--metrics",   folder_ / "m"};
+  const Words train = {in_build("bin/trainer"), "--max-steps", "3",          "--checkpoint-dir",
+                       folder_ / "runs",        "--metrics",   folder_ / "m"};
   Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, train), {},
                folder_ / "full");
   EXPECT_EQ(full.wait(std::chrono::seconds(60)), 1);
   EXPECT_EQ(full.error(), "trainer: rank 0: cannot write to stdout: is the disk full?\n");
   EXPECT_EQ(losses(folder_ / "m").size(), 3u);
   EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/step-00000003/DONE"));
-  Process help(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, {TRAINER, "--help"}), {},
-               folder_ / "help");
+  Process help(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"},
+                      {in_build("bin/trainer"), "--help"}),
+               {}, folder_ / "help");
   EXPECT_EQ(help.wait(std::chrono::seconds(60)), 1);
   EXPECT_TRUE(contains(help.error(), "cannot write to stdout")) << help.error();
 }
@@ -612,7 +612,7 @@ TEST_F(Tasks, ATrainingWhoseOutputIsLostCompletesAndFails) {
 TEST_F(Tasks, EvaluatesByACompiledPackageWithItsOwnWeights) {
   if (!getenv("TORCHBRIDGE_COMPLETE")) GTEST_SKIP() << "TORCHBRIDGE_COMPLETE=1 runs it";
   const std::string package = folder_ / "model.pt2";
-  Process compile({python(), SOURCE_DIR "/tests/reference/compile_model.py", "32", package}, {},
+  Process compile({python(), in_source("tests/reference/compile_model.py"), "32", package}, {},
                   folder_ / "compile");
   ASSERT_EQ(compile.wait(std::chrono::seconds(300)), 0) << compile.error();
   const Words options = {"--model", "mlp:32", "--max-steps", "40", "--eval-every", "10"};

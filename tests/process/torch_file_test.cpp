@@ -4,6 +4,7 @@
 #include <map>
 
 #include "tests/support/converter.h"
+#include "tests/support/paths.h"
 
 namespace {
 
@@ -108,12 +109,12 @@ class TorchFile : public ::testing::Test {
   Words training(const std::string& file) const {
     return trainer({"--init-from", folder_ / (file + ".safetensors"), "--model", "mlp:32",
                     "--max-steps", "1", "--metrics", folder_ / (file + ".jsonl"), "--data",
-                    SOURCE_DIR "/data/digits"});
+                    in_source("data/digits")});
   }
 
   Words resumed_from(const std::string& folder) const {
     return trainer({"--resume", folder_ / folder, "--model", "mlp:32", "--max-steps", "5", "--seed",
-                    "7", "--data", SOURCE_DIR "/data/digits"});
+                    "7", "--data", in_source("data/digits")});
   }
 
   TemporaryFolder folder_;
@@ -232,8 +233,8 @@ TEST_F(TorchFile, ResumesOnlyFromValidState) {
 TEST(Converter, PassesItsTestsInPython) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   const TemporaryFolder folder;
-  Process process({python(), SOURCE_DIR "/tests/reference/convert_test.py"},
-                  {{"PYTHONPATH", PYTHON_PACKAGES}}, folder / "python");
+  Process process({python(), in_source("tests/reference/convert_test.py")},
+                  {{"PYTHONPATH", in_build("python")}}, folder / "python");
   EXPECT_EQ(process.wait(std::chrono::seconds(120)), 0) << process.error();
 }
 
@@ -241,7 +242,7 @@ TEST(Converter, PassesItsTestsInPython) {
 TEST_F(TorchFile, TakesTheNamesOfACheckpoint) {
   Ranks begun(
       1, trainer({"--model", "mlp:32", "--no-decay-1d", "--optimizer", "adamw", "--max-steps", "1",
-                  "--checkpoint-dir", folder_ / "runs", "--data", SOURCE_DIR "/data/digits"}));
+                  "--checkpoint-dir", folder_ / "runs", "--data", in_source("data/digits")}));
   expect_success(begun);
   const std::string out =
       converted(folder_, {"groups.pt without", "groups.pt like --like runs/step-00000001"});

@@ -1,4 +1,5 @@
 // ZeRO stage 1 trains as the whole optimizer does, and its checkpoints fit any number of ranks.
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 namespace {

@@ -23,6 +23,7 @@
 #include <zlib.h>
 
 #include "tests/programs/ddp_models.h"
+#include "tests/support/paths.h"
 #include "trainer_template/runtime/data/epoch_order.h"
 #include "trainer_template/runtime/optim/autocast.h"
 
@@ -290,7 +291,7 @@ int main(int argc, char** argv) {
   const auto train = [&](ProcessGroup& group) {
     if (arguments.size() != 2) throw TrainError("expected TABLE.json FOLDER");
     const Json table = Json::parse(std::ifstream(arguments[0]));
-    const Digits digits(SOURCE_DIR "/data/digits");
+    const Digits digits(in_source("data/digits"));
     for (const Json& c : table.at("cases")) {
       const auto worlds = c.at("worlds").get<std::vector<int>>();
       if (std::count(worlds.begin(), worlds.end(), group.world_size()) == 0) continue;

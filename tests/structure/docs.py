@@ -65,7 +65,8 @@ class Tree:
         return len(known) < len(parts) and self.has("/".join(known))
 
     def wrong_paths(self, text, folders):
-        named = rf"(?<![\w./~$@{{}}<>+*-])(?:{'|'.join(map(re.escape, folders))})/(?:\{{[^}}\s]*\}}|[\w./*@$<>-])*"
+        built, in_word = r'(?<!in_build\(")', r"(?<![\w./~$@{}<>+*-])"
+        named = rf"{built}{in_word}(?:{'|'.join(map(re.escape, folders))})/(?:\{{[^}}\s]*\}}|[\w./*@$<>-])*"
         for match in re.finditer(named, text):
             path = match[0].rstrip("./")
             if path not in FOREIGN and not self.has(path):

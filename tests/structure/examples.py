@@ -25,7 +25,7 @@ import tempfile
 PAGES = [f"docs/develop/example_{name}.md" for name in ("launcher", "optimizer", "checkpoint")]
 RECORDINGS = "tests/data/environments"
 # What the unit tests of bridge/core link, besides their own sources.
-SUPPORT = ["tests/support/recorded_environment.cpp"]
+SUPPORT = ["tests/support/recorded_environment.cpp", "tests/support/paths.cpp"]
 LIBRARIES = ["lib/libtorchbridge_core.a", "lib/libtorchbridge_base.a"]
 
 

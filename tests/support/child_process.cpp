@@ -50,7 +50,7 @@ Process::Process(const Words& command, const Variables& variables,
       environment.push_back(name + "=" + value);
   }
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
-#ifdef FORK_SERVER_LIBRARY
+#ifdef FORK_SERVER
   pid_ = fork_server::start(command, environment, output_);
   if (pid_ > 0) return;
 #endif

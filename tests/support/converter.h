@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 
+#include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
 // What it prints in `folder` for each of these command lines ("a.pt a.safetensors"), its errors
@@ -17,7 +18,7 @@ inline std::string converted(const TemporaryFolder& folder, const Words& command
                    "    except SystemExit as end: print(end)\n",
                    folder.path()};
   command.insert(command.end(), command_lines.begin(), command_lines.end());
-  Process process(command, {{"PYTHONPATH", PYTHON_PACKAGES}},
+  Process process(command, {{"PYTHONPATH", in_build("python")}},
                   folder / ("convert-" + std::to_string(++calls)));
   EXPECT_EQ(process.wait(std::chrono::seconds(150)), 0);
   EXPECT_EQ(process.error(), "");

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/fork_server_protocol.h"
+#include "tests/support/paths.h"
 #include "tests/support/pointers_to.h"
 
 namespace fork_server {
@@ -36,7 +37,7 @@ int start_server(const std::string& program, Words environment) {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
   // A descendant of this process becomes its child when the parent between them ends.
   prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-  environment.push_back("LD_PRELOAD=" FORK_SERVER_LIBRARY);
+  environment.push_back("LD_PRELOAD=" + in_build("tests/programs/libfork_server.so"));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -67,7 +68,7 @@ std::string to_packet(const std::filesystem::path& output, const Words& command,
 }  // namespace
 
 pid_t start(const Words& command, const Words& environment, const std::filesystem::path& output) {
-  if (!command[0].starts_with(FORK_SERVER_PROGRAMS)) return -1;
+  if (!command[0].starts_with(in_build(""))) return -1;
   if (std::ranges::any_of(environment,
                           [](const auto& variable) { return variable.starts_with("LD_PRELOAD="); }))
     return -1;

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "bridge/host/read_machine.h"
+#include "tests/support/paths.h"
 
 namespace torchbridge {
 namespace {
@@ -59,7 +60,7 @@ MachineTree::MachineTree() {
 }
 
 MachineTree::MachineTree(const std::string& recorded) : MachineTree() {
-  const std::string path = std::string(TEST_DATA_DIR) + "/topologies/" + recorded + ".topo";
+  const std::string path = in_source("tests/data/topologies/") + recorded + ".topo";
   std::ifstream file(path);
   EXPECT_TRUE(file) << path;
   for (std::string line; std::getline(file, line);) describe(line);

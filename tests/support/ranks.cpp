@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
+
 Ranks::Ranks(int world_size, const Words& command, const Variables& more) {
   port_ = free_port();
   std::vector<int> ranks(world_size);
@@ -72,7 +74,7 @@ void expect_one_line(Ranks& ranks, const std::string& expected) {
 }
 
 Words trainer(const Words& options) {
-  Words command = {TRAINER, "--quiet"};
+  Words command = {in_build("bin/trainer"), "--quiet"};
   command.insert(command.end(), options.begin(), options.end());
   return command;
 }
@@ -91,5 +93,3 @@ std::vector<double> losses(const std::filesystem::path& metrics) {
 int lines_in(const std::string& text) {
   return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
 }
-
-std::string python() { return std::filesystem::exists(PYTHON) ? PYTHON : ""; }

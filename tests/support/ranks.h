@@ -51,5 +51,3 @@ Words trainer(const Words& options);
 // The losses of a metrics file, by step from 1; a missing or repeated step fails the test.
 std::vector<double> losses(const std::filesystem::path& metrics);
 int lines_in(const std::string& text);
-// The path of the Python that has libtorch's torch; empty if there is none.
-std::string python();

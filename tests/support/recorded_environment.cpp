@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/paths.h"
+
 namespace torchbridge {
 
 EnvMap recorded_environment(const std::string& test_case, int rank) {
-  const std::string path = std::string(TEST_DATA_DIR) + "/environments/" + test_case + "/rank" +
-                           std::to_string(rank) + ".env";
+  const std::string path =
+      in_source("tests/data/environments/") + test_case + "/rank" + std::to_string(rank) + ".env";
   std::ifstream file(path);
   EXPECT_TRUE(file) << path;
   EnvMap map;

@@ -10,6 +10,7 @@
 
 #include "bridge/cli/cli_options.h"
 #include "bridge/cli/run_option_table.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace torchbridge {
@@ -36,7 +37,7 @@ TEST(RunOptionPages, HelpNamesEachOptionInAtMostAHundredColumns) {
 }
 
 TEST(RunOptionPages, OfTheDocumentationIsTheTables) {
-  std::ifstream file(SOURCE_DIR "/docs/use/run_options.md");
+  std::ifstream file(in_source("docs/use/run_options.md"));
   const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   EXPECT_TRUE(page.find(run_option_page("markdown").value()) != page.npos)
       << "docs/use/run_options.md is not up to date: put in its table what torchbridge run "

@@ -7,6 +7,7 @@
 
 #include "tests/support/image_files.h"
 #include "tests/support/own_dataset.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/token_files.h"
 #include "trainer_template/runtime/checkpoint_format/fingerprint.h"
@@ -263,9 +264,9 @@ TEST(OwnDataset, TrainsFromTenLines) {
 
 TEST(OwnDataset, IsTheOneThatTheDocumentationShows) {
   const std::string code =
-      text_between(SOURCE_DIR "/tests/support/own_dataset.h", "// begin\n", "// end");
+      text_between(in_source("tests/support/own_dataset.h"), "// begin\n", "// end");
   const std::string page =
-      text_between(SOURCE_DIR "/docs/use/data.md", "## A data set of your own", "\n## ");
+      text_between(in_source("docs/use/data.md"), "## A data set of your own", "\n## ");
   EXPECT_TRUE(contains(page, code));
 }
 
