@@ -22,7 +22,8 @@ TEST(MisusedSession, EachMisuseIsOneLineThatNamesIt) {
       {"log late", "a step logs the number 'late': call log() before the session's reduce()"},
   };
   for (const auto& [misuse, line] : cases) {
-    Ranks ranks(1, {in_build("bin/misused_session"), "--quiet"}, {{"MISUSE", misuse}});
+    Ranks ranks(1, {in_build("bin/misused_session"), "--quiet", "--data", in_source("data/digits")},
+                {{"MISUSE", misuse}});
     expect_one_line(ranks, line);
   }
 }
