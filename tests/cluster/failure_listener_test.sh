@@ -9,23 +9,24 @@ trap '"$CLUSTER" down --name "$CLUSTER_NAME"; rm -rf "$work"' EXIT
 requests() {
   on_login sdiag | awk -v type="$1" '$1 == type && sub(/^count:/, "", $4) {count = $4} END {print count + 0}'
 }
-# expect_requests COUNT TYPE COMMAND...: whatever its exit code.
+# expect_requests COUNT|LEAST-MOST TYPE COMMAND...: whatever its exit code.
 expect_requests() {
-  local count=$1 type=$2 found
+  local least=${1%-*} most=${1#*-} type=$2 found
   shift 2
   on_login sdiag --reset
   printf '$ %s\n' "$*"
   "$@" >"$work/stdout" 2>"$work/stderr" || true
   wait_for 30 all_nodes_are_idle
   found=$(requests "$type")
-  ((found == count)) || { cat "$work/stdout" "$work/stderr"; fail "$found of $type, expected $count"; }
+  ((found >= least && found <= most)) ||
+    { cat "$work/stdout" "$work/stderr"; fail "$found of $type, expected $least to $most"; }
 }
 expect_line() { (($(grep -cE "$1" "$work/stderr") == 1)) || { cat "$work/stderr"; fail "not one line '$1'"; }; }
 
 # A step whose tasks all fail: one reason, before Slurm's own lines, and one request; srun adds one of its own when its
-# step has ended.
+# step has ended. A step that ends by itself first, on a machine that has much to do, needs only one.
 failing="--torch-env=addr=nohost.invalid"
-expect_requests 2 REQUEST_CANCEL_JOB_STEP on_login srun -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
+expect_requests 1-2 REQUEST_CANCEL_JOB_STEP on_login srun -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
 expect_line '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve'
 [[ $(grep -m1 error: "$work/stderr") == "srun: error: torch-env: "* ]] || {
   cat "$work/stderr"
@@ -34,21 +35,12 @@ expect_line '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not res
 expect_error '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 \
   on_login srun -K -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
 # torchbridge exec without the plugin: one request of each node at most.
-expect_requests_up_to() {
-  local most=$1 found
-  shift
-  on_login sdiag --reset
-  "$@" >"$work/stdout" 2>"$work/stderr" || true
-  wait_for 30 all_nodes_are_idle
-  found=$(requests REQUEST_CANCEL_JOB_STEP)
-  ((found >= 1 && found <= most)) || fail "$found requests, expected 1 to $most"
-}
-expect_requests_up_to 3 on_login srun -N2 -n16 --ntasks-per-node=8 \
+expect_requests 1-3 REQUEST_CANCEL_JOB_STEP on_login srun -N2 -n16 --ntasks-per-node=8 \
   "$torchbridge" exec --torch-env=iface=nosuch -- sleep 1000
 # An error that only one node sees, whose tasks the others would wait for.
 on_node n0 sh -c 'ip link add tb0 type veth peer tb1 && ip address add 10.99.0.1/24 dev tb0 &&
   ip link set tb0 up && ip link set tb1 up'
-expect_requests 2 REQUEST_CANCEL_JOB_STEP \
+expect_requests 1-2 REQUEST_CANCEL_JOB_STEP \
   on_login srun -N2 -n16 -w n0,n1 --ntasks-per-node=8 --torch-env=iface=tb0 sleep 1000
 expect_line '^srun: error: torch-env: iface=tb0: n1 has no such interface that other nodes can reach'
 # The components of a heterogeneous job are separate jobs.
@@ -66,13 +58,13 @@ expect_error 'torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve on n0' 1
   from_login_with "" srun -N1 -n8 -w n0 sleep 1000
 wait_for 30 all_nodes_are_idle
 ! grep -E 'first to (fail|end)' "$work/stderr" || fail "a rank that Slurm ended is reported as failed"
-(($(requests REQUEST_CANCEL_JOB_STEP) == 2)) || fail "$(requests REQUEST_CANCEL_JOB_STEP) requests"
+(($(requests REQUEST_CANCEL_JOB_STEP) <= 2)) || fail "$(requests REQUEST_CANCEL_JOB_STEP) requests"
 unset TORCHBRIDGE_OPTIONS
 
 # A step in which a task failed is ended by one request too, and by none where its tasks end in time. Before, srun asks
 # the controller whether Slurm ends the step.
 failing=--torch-env=check=30,on_failure=1
-expect_requests 2 REQUEST_CANCEL_JOB_STEP \
+expect_requests 1-2 REQUEST_CANCEL_JOB_STEP \
   on_login srun -N4 -n8 $failing sh -c '[ $RANK -gt 5 ] && exit 1; kill -STOP $$'
 expect_line '^srun: error: torch-env: the step still runs 1 s later and is ended: '
 (($(requests REQUEST_JOB_INFO_SINGLE) == 1 && $(requests REQUEST_BUILD_INFO) == 1)) || fail "not one question each"
