@@ -20,6 +20,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
+#include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/launch/launch.h"
 #include "bridge/net/address.h"
 #include "bridge/net/random_token.h"
