@@ -8,7 +8,8 @@ a regression; more than MOST_RETRIED tests that failed at first, which are not r
 unstable ones or MOST_SKIPPED skipped ones; a test without a result; no test at all; an error of ctest itself. All else
 is green (0), with each unstable test in a table: it is a fault to be mended by its cause. The last line is the verdict.
 
-In FOLDER: the output and the JUnit file of each run (first, again-1, again-2), unstable.tsv, and the verdict.
+In FOLDER: the output and the JUnit file of each run (first, again-1, again-2), unstable.tsv, the verdict, and a line
+of phases with the seconds. Where the time is over or a signal comes, it ends the tests and then what fixtures started.
 """
 
 import argparse
@@ -33,6 +34,7 @@ LAST_LINES = 25  # of a regression's output
 SLOWEST = 20
 PERIOD_S = 0.2  # between two looks at the machine
 GRACE_S = 30  # from SIGTERM to SIGKILL: tests end their clusters
+CLEANUP_S = 25  # for the clusters of fixtures; with GRACE_S less than ENDING_S of .ci/run
 
 
 @dataclasses.dataclass
@@ -119,6 +121,14 @@ class Runs:
         while time.monotonic() < end and any(processes_of(self.session)):
             time.sleep(PERIOD_S)
         signal_session(self.session, signal.SIGKILL)
+
+    def clean_up(self, tests):
+        """Runs the cleanups of fixtures, which CTest leaves out where it is ended."""
+        names = [name for name, properties in tests.items() if "FIXTURES_CLEANUP" in properties]
+        if names:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(["ctest", *self.options, "--parallel", str(len(names)), "-R", exactly(names)],
+                               stdout=subprocess.DEVNULL, timeout=CLEANUP_S)
 
     def in_state(self, state):
         return sorted(name for name, tries in self.outcomes.items() if state_of(tries) == state)
@@ -260,17 +270,30 @@ def main():
     own, options = parser.parse_known_args(words[:words.index("--")] if "--" in words else words)
     folder = own.results.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    runs = Runs(options, folder, time.monotonic() + own.seconds)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("verdict: SIGTERM"))
+    began = time.monotonic()
+    runs = Runs(options, folder, began + own.seconds)
+    signal.signal(signal.SIGTERM, end)
+    tests = {}
     try:
-        green, line = judge(runs, declared([*options, *first]), first)
+        tests = declared([*options, *first])
+        green, line = judge(runs, tests, first)
     except BaseException as error:  # as of ctrl-C, or of a full disk
+        green, line = False, f"tests: red: no verdict: {type(error).__name__}: {error}"
         runs.cut_off()
-        (folder / "verdict").write_text(f"tests: red: no verdict: {type(error).__name__}: {error}\n")
         raise
-    (folder / "verdict").write_text(line + "\n")
-    print("\n" + line, flush=True)
+    finally:
+        if runs.is_cut_off:
+            runs.clean_up(tests)
+        with (folder / "phases").open("a") as phases:
+            phases.write(f"tests {time.monotonic() - began:.0f}\n")
+        (folder / "verdict").write_text(line + "\n")
+        print("\n" + line, flush=True)
     sys.exit(0 if green else 1)
+
+
+def end(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # timeout(1) sends two: to its child and to its group
+    sys.exit("SIGTERM")
 
 
 def judge(runs, tests, first):

@@ -30,6 +30,7 @@ function(skips name)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
 """
+FIXTURE = "fails(0 up FIXTURES_SETUP f)\nfails(0 down FIXTURES_CLEANUP f)\n"
 ALWAYS = 99
 
 
@@ -93,11 +94,18 @@ CASES = {
         tests="add_test(NAME one COMMAND sh -c \"seq 100000; echo why; exit 1\")", code=1, shown=["    why"],
         verdict="tests: red: 0 of 1 passed, 0 skipped; 1 regression: one"),
     # It has a process group of its own, as the cases on clusters.
-    "the time for all tests ends them": dict(
-        tests="fails(0 one)\nadd_test(NAME two COMMAND timeout 1000 bash -c "
-              "\"trap 'echo >ended' EXIT; sleep 1000\")", seconds=10, code=1, made="ended",
-        verdict="tests: red: 0 of 2 passed, 0 skipped; the time for the tests is over while these run: two; "
-                "2 have no result"),
+    "the time for all tests ends them and what a fixture has started": dict(
+        tests=FIXTURE + "fails(0 one)\nadd_test(NAME two COMMAND timeout 1000 bash -c "
+              "\"trap 'echo >ended' EXIT; sleep 1000\")\nset_tests_properties(two PROPERTIES FIXTURES_REQUIRED f)",
+        seconds=10, code=1, made="ended", tries={"up": 1, "down": 1},
+        verdict="tests: red: 0 of 4 passed, 0 skipped; the time for the tests is over while these run: two; "
+                "4 have no result"),
+    "a signal ends the tests and what a fixture has started": dict(
+        tests=FIXTURE + "add_test(NAME one COMMAND bash -c [=[trap 'echo >ended; exit 1' TERM\n"
+              "  read -ra stat </proc/$PPID/stat; kill ${stat[3]}; sleep 1000 & wait]=])\n"
+              "set_tests_properties(one PROPERTIES FIXTURES_REQUIRED f)",
+        code=1, made="ended", tries={"up": 1, "down": 1}, unstable=None,
+        verdict="tests: red: no verdict: SystemExit: SIGTERM"),
 }
 
 
@@ -122,8 +130,10 @@ def wrong_with(case, folder):
             yield f"it does not print '{line}'"
     if case.get("made") and not (build / case["made"]).exists():
         yield f"'{case['made']}' is missing"
-    rows = [line.split("\t") for line in (results / "unstable.tsv").read_text().splitlines()]
-    if [row[0] for row in rows] != ["test", *case.get("unstable", [])]:
+    table = results / "unstable.tsv"
+    rows = [line.split("\t") for line in table.read_text().splitlines()] if table.exists() else []
+    unstable = case.get("unstable", [])
+    if [row[0] for row in rows] != (["test", *unstable] if unstable is not None else []):
         yield f"unstable.tsv has {rows}"
     for row in rows[1:]:
         if not (int(row[1]) < int(row[2]) and float(row[3]) >= 0 and float(row[4]) >= 0 and float(row[5]) >= 0):
