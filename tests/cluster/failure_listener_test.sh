@@ -11,15 +11,20 @@ requests() {
 }
 # expect_requests COUNT|LEAST-MOST TYPE COMMAND...: whatever its exit code.
 expect_requests() {
-  local least=${1%-*} most=${1#*-} type=$2 found
+  local counts=$1 type=$2
   shift 2
   on_login sdiag --reset
   printf '$ %s\n' "$*"
   "$@" >"$work/stdout" 2>"$work/stderr" || true
+  expect_received "$counts" "$type"
+}
+# expect_received COUNT|LEAST-MOST TYPE: since `sdiag --reset`, once all steps have ended.
+expect_received() {
+  local least=${1%-*} most=${1#*-} found
   wait_for 30 all_nodes_are_idle
-  found=$(requests "$type")
+  found=$(requests "$2")
   ((found >= least && found <= most)) ||
-    { cat "$work/stdout" "$work/stderr"; fail "$found of $type, expected $least to $most"; }
+    { cat "$work/stdout" "$work/stderr"; fail "$found of $2, expected $least to $most"; }
 }
 expect_line() { (($(grep -cE "$1" "$work/stderr") == 1)) || { cat "$work/stderr"; fail "not one line '$1'"; }; }
 
@@ -47,18 +52,15 @@ expect_line '^srun: error: torch-env: iface=tb0: n1 has no such interface that o
 on_login sdiag --reset
 expect_error '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 \
   on_login srun -N1 -n8 -w n0 $failing sleep 1000 : -N1 -n8 -w n1 sleep 1000
-wait_for 30 all_nodes_are_idle
-(($(requests REQUEST_CANCEL_JOB_STEP) <= 4)) ||
-  fail "$(requests REQUEST_CANCEL_JOB_STEP) requests, expected one for each job, and srun's own"
+expect_received 1-4 REQUEST_CANCEL_JOB_STEP  # one for each job, and srun's own
 # Where srun has no plugin each node sends one request at most, and the step ends before most do.
 TORCHBRIDGE_OPTIONS=addr=nohost.invalid
 export TORCHBRIDGE_OPTIONS
 on_login sdiag --reset
 expect_error 'torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve on n0' 15 \
   from_login_with "" srun -N1 -n8 -w n0 sleep 1000
-wait_for 30 all_nodes_are_idle
 ! grep -E 'first to (fail|end)' "$work/stderr" || fail "a rank that Slurm ended is reported as failed"
-(($(requests REQUEST_CANCEL_JOB_STEP) <= 2)) || fail "$(requests REQUEST_CANCEL_JOB_STEP) requests"
+expect_received 1-2 REQUEST_CANCEL_JOB_STEP
 unset TORCHBRIDGE_OPTIONS
 
 # A step in which a task failed is ended by one request too, and by none where its tasks end in time. Before, srun asks
