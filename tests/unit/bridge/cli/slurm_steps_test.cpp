@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "bridge/core/launch_facts.h"
+#include "bridge/core/launch_options.h"
+#include "bridge/core/task_map.h"
+
 using namespace torchbridge;
 
 namespace {
