@@ -329,6 +329,17 @@ void does_not_leave(const std::string& others_have_ended) {
 
 // --- subgroups
 
+// As another user can, whom the store asks for no proof.
+void delete_keys_of_join(const ProcessGroup& group) {
+  const auto store = group.c10d()->getStore();
+  const auto all = c10d::PrefixStore("", store).getUnderlyingNonPrefixStore();
+  int deleted = 0;
+  for (const std::string& key : all->listKeys()) {
+    if (key.find("joined/") != std::string::npos) deleted += all->deleteKey(key) ? 1 : 0;
+  }
+  expect(deleted == group.world_size(), "a key of each rank");
+}
+
 void subgroups(const std::string&) {
   ProcessGroup group = init_process_group(environment());
   {
@@ -342,6 +353,8 @@ void subgroups(const std::string&) {
       expect(some->broadcast(std::string(some->rank() == 1 ? "from 2" : ""), 1) == "from 2",
              "the text of the subgroup's rank 1");
     }
+    if (group.is_first()) delete_keys_of_join(group);
+    group.barrier();
     const auto node = group.per_node(), across = group.across_nodes();
     expect_sum(*node);
     expect_sum(*across);

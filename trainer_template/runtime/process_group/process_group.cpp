@@ -591,8 +591,12 @@ std::unique_ptr<Subgroup> ProcessGroup::across_nodes() {
   return own_subgroup(across);
 }
 
+// Not from the store, whose keys anybody may have changed since the ranks joined.
 std::vector<std::vector<int>> ProcessGroup::nodes() {
-  return ranks_by_node(locations_of(*state_->store, all_ranks(world_size())));
+  std::vector<RankLocation> locations;
+  for (const std::string& text : all_gather(own_location(layout_)))
+    locations.push_back(location_of(static_cast<int>(locations.size()), text).value());
+  return ranks_by_node(locations);
 }
 
 // Every rank counts all subgroups, so that all agree on the names of later ones.

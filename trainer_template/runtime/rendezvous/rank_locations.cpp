@@ -67,7 +67,14 @@ std::string node_by_neighbours(int rank, const std::map<int, RankLocation>& bloc
   return rank < first + location.local_world_size ? location.host : std::string();
 }
 
-std::optional<RankLocation> location_in(int rank, const std::string& text) {
+}  // namespace
+
+std::string own_location(const Layout& layout) {
+  return std::to_string(layout.node_rank) + " " + std::to_string(layout.local_rank) + " " +
+         std::to_string(layout.local_world_size) + " " + host_name();
+}
+
+std::optional<RankLocation> location_of(int rank, const std::string& text) {
   constexpr int kMostRanks = 1 << 20;
   std::istringstream words(text);
   RankLocation found{.rank = rank};
@@ -79,19 +86,15 @@ std::optional<RankLocation> location_in(int rank, const std::string& text) {
   return words && is_right ? std::optional(found) : std::nullopt;
 }
 
-}  // namespace
-
 void announce(c10d::Store& store, const Layout& layout) {
-  put(store, key("joined", layout.rank),
-      std::to_string(layout.node_rank) + " " + std::to_string(layout.local_rank) + " " +
-          std::to_string(layout.local_world_size) + " " + host_name());
+  put(store, key("joined", layout.rank), own_location(layout));
 }
 
 std::vector<RankLocation> locations_of(c10d::Store& store, const std::vector<int>& ranks) {
   std::vector<RankLocation> locations;
   for (int rank : ranks) {
     const std::string name = key("joined", rank), text = get(store, name);
-    const auto location = location_in(rank, text);
+    const auto location = location_of(rank, text);
     if (!location) throw changed_key(name, text, "the location of a rank");
     locations.push_back(*location);
   }

@@ -18,6 +18,10 @@ struct RankLocation {
   std::string host;
 };
 
+// As text, and back; nothing where it has another form.
+std::string own_location(const Layout& layout);
+std::optional<RankLocation> location_of(int rank, const std::string& text);
+
 // Sets the key joined/RANK, which shows that the rank has joined.
 void announce(c10d::Store& store, const Layout& layout);
 // Waits for the ranks' keys.
