@@ -223,6 +223,10 @@ std::optional<std::string> store_loss_message(const BrokenGroup& group, StoreAns
                                               const std::exception& error) {
   if (!group.join_result.served_by_rank_0)
     return group.rank == 1 ? std::optional(lost_connection_error("another rank")) : std::nullopt;
+  // Another program has changed its keys.
+  if (group.rank == 0)
+    return lost_connection_error(group.closed.empty() ? "another rank"
+                                                      : with_hosts(group, group.closed));
   if (contains(group.aborted_ranks, 0) || host_name() != group.join_result.reporter_host)
     return std::nullopt;
   const Endpoint& store = *group.join_result.served_by_rank_0;
@@ -300,9 +304,13 @@ std::string with_hosts(const BrokenGroup& group, const std::vector<int>& ranks) 
   std::vector<std::string> hosts;
   if (!has_store) hosts.push_back(group.join_result.rank_0_host);
   const std::size_t count = has_store ? std::min(ranks.size(), kMostHosts) : 0;
-  for (const RankLocation& location : locations_of(
-           group.store, {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count)})) {
-    if (std::ranges::count(hosts, location.host) == 0) hosts.push_back(location.host);
+  try {
+    for (const RankLocation& location : locations_of(
+             group.store, {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count)})) {
+      if (std::ranges::count(hosts, location.host) == 0) hosts.push_back(location.host);
+    }
+  } catch (const std::exception&) {
+    // The store is lost, or another program has changed it: the ranks are named without hosts.
   }
   std::string text = list_of(ranks);
   for (std::size_t i = 0; i < hosts.size(); ++i) text += (i == 0 ? " on " : ", ") + hosts[i];
@@ -371,12 +379,12 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
   const bool is_reported_lost = contains(group.lost, group.rank);
   if (is_reported_lost) return message;
   StoreAnswer answer = StoreAnswer::kUnreachable;
+  c10d::Store& store = group.store;
+  store.setTimeout(kCollect);  // anybody may have deleted a key that is read
   try {
     if (is_silent_loss(group) && !message) return heartbeat_message(group);
     answer = probe_store(group);
     if (answer != StoreAnswer::kReady) throw std::runtime_error("no store");
-    c10d::Store& store = group.store;
-    store.setTimeout(kCollect);
     put_notice(store, group, own_cause(group, error));
     if (message) put(store, kOwnError, "yes");  // first: the reporter waits for "ended"
     put(store, key("ended", group.rank), "yes");

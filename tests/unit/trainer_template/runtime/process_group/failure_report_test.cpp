@@ -141,5 +141,29 @@ TEST_F(FailureReport, AnOwnErrorIsKnownBeforeTheRankHasEnded) {
   EXPECT_NE(at(key("ended", 1)), store->names.end());
 }
 
+// Whoever reaches the store can change it: this rank, which is rank 0, and rank 1 that is lost.
+class ChangedStoreOfFailure : public FailureReport {
+ protected:
+  ChangedStoreOfFailure() {
+    group_.rank = 0;
+    group_.join_result.served_by_rank_0 = Endpoint{"127.0.0.1", 1};
+  }
+};
+
+TEST_F(ChangedStoreOfFailure, AStoppedRankIsNamedWithoutItsHost) {
+  group_.lost = {1};
+  store_->deleteKey(key("joined", 1));
+  EXPECT_TRUE(message_of(kAbortedCollective).starts_with("rank 1 sent no heartbeat for "));
+}
+
+TEST_F(ChangedStoreOfFailure, AKilledRankIsNamedWithoutAReporter) {
+  group_.closed = {1};
+  for (const char* value : {"", "x", "99999999999999999999"}) {
+    put(*store_, "reporters", value);
+    const std::string message = message_of(kAbortedCollective);
+    EXPECT_TRUE(message.starts_with("the connection to rank 1 on ")) << value << ": " << message;
+  }
+}
+
 }  // namespace
 }  // namespace torchbridge::train
