@@ -139,6 +139,14 @@ class ProcessGroup : public RankGroup {
   std::unique_ptr<Subgroup> per_node();
   std::unique_ptr<Subgroup> across_nodes();
 
+  // The two below are not collective; any thread may call them. Over connections that only ranks of
+  // this run have, unlike the store's: a rank sends rank 0 a text under a name without a newline,
+  // which replaces the one before. Throws TrainError if it is longer than 16 MiB.
+  void report(const std::string& name, const std::string& text);
+  // On rank 0: the texts of all other ranks under this name, by rank, once the last has come; then
+  // they are forgotten.
+  std::optional<std::vector<std::string>> take_reports(const std::string& name);
+
   // Collective: the orderly end, at most ten seconds; throws where a rank does not take part.
   void leave();
 

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """What another user does to a job on the same node: connects to each port on which the job's user listens, as often as
-told, and sends nothing, or garbage at once, or a byte each second; reads what the kernel shows to everyone.
+told, and sends nothing, or garbage at once, or a byte each second; changes every key of PyTorch's store; reads what the
+kernel shows to everyone.
 
     stranger.py flood UID CONNECTIONS   # until standard input ends; prints "PORT CONNECTIONS" for each port then
+    stranger.py store PORT              # until standard input ends; prints "changes", then turns and deleted keys
     stranger.py search SINCE FOLDER... <SECRETS   # prints each place where one of the secrets can be read: of processes
         and sockets, and of files that were changed after SINCE
 """
 
+import contextlib
 import os
 import resource
 import selectors
 import socket
 import stat
+import struct
 import sys
 import time
 from pathlib import Path
@@ -97,6 +101,74 @@ def flood(user, wanted):
         print(port, made)
 
 
+class Store:
+    """A client of TCPStore, which asks no one for a proof."""
+
+    SET, GET, DELETE, KEYS = 1, 3, 8, 17
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket.sendall(struct.pack("<BI", 0, 0x3C85F7CE))
+
+    def read(self, size):
+        data = b""
+        while len(data) < size:
+            part = self.socket.recv(size - len(data))
+            if not part:
+                raise ConnectionError
+            data += part
+        return data
+
+    def number(self):
+        return struct.unpack("<q", self.read(8))[0]
+
+    def send(self, query, *texts):
+        self.socket.sendall(bytes([query]) + b"".join(struct.pack("<Q", len(text)) + text for text in texts))
+
+    def keys(self):
+        self.send(self.KEYS)
+        return [self.read(self.number()) for _ in range(self.number())]
+
+    def value(self, key):
+        self.send(self.GET, key)
+        return self.read(self.number())
+
+    def set(self, key, value):
+        self.send(self.SET, key, value)
+
+    def delete(self, key):
+        self.send(self.DELETE, key)
+        return self.number()
+
+
+# A control sequence of terminals, the form of a report of files that is a gigabyte long, and no form at all.
+FALSE = (b"failed \x1b]0;a false line\x07\n", b"x 8 0 - 30000000", b"", b"yes", b"\xff" * (1 << 16))
+
+
+def change_store(port):
+    """Each key that exists, and those that a save and a failure might read next, until the store ends."""
+    ranks = range(3)
+    names = [b"own error", b"reporters",
+             *(b"%s/%d" % (name, rank) for name in (b"noticed", b"ended", b"done", b"joined") for rank in ranks),
+             *(b"checkpoint/step-%08d/%d" % (step, rank) for step in range(100, 1001, 100) for rank in ranks)]
+    store, turn, deleted, prefixes = Store(port), 0, 0, set()
+    with selectors.DefaultSelector() as ended, contextlib.suppress(OSError):
+        ended.register(sys.stdin, selectors.EVENT_READ)
+        while not ended.select(0):
+            keys = store.keys()
+            prefixes |= {key[:-len(b"heartbeat")] for key in keys if key.endswith(b"heartbeat")}
+            if turn % 20 == 0:  # seldom, so that a key is deleted as soon as it is there
+                for key in [*keys, *(prefix + name for prefix in prefixes for name in names)]:
+                    store.set(key, FALSE[turn // 20 % len(FALSE)])
+                keys = store.keys()
+            for key in keys:
+                deleted += store.delete(key)
+            turn += 1
+            if turn == 1:
+                print("changes", flush=True)
+    print(turn, deleted)
+
+
 def texts_of_processes():
     for process in Path("/proc").glob("[0-9]*"):
         for name in ("cmdline", "comm", "environ", "maps", "stat", "status", "wchan"):
@@ -143,5 +215,7 @@ def search(since, folders):
 if __name__ == "__main__":
     if sys.argv[1] == "flood":
         flood(int(sys.argv[2]), int(sys.argv[3]))
+    elif sys.argv[1] == "store":
+        change_store(int(sys.argv[2]))
     else:
         search(float(sys.argv[2]), sys.argv[3:])

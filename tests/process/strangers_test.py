@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A job of one user, beside which another user connects to each of its ports and looks for its secrets: training ends
-with exit code 0, and its losses and weights are those of an undisturbed run. Root; in a network namespace of its own.
+"""A job of one user, beside which another user connects to each of its ports, looks for its secrets, and changes all
+that PyTorch's store has once the ranks have joined: training ends with exit code 0, and its losses and weights are
+those of an undisturbed run; a rank that stops or dies ends the others soon. Root; in a network namespace of its own.
 
     strangers_test.py TRAINER
 """
@@ -9,21 +10,25 @@ import contextlib
 import hashlib
 import os
 import pwd
+import re
 import resource
 import shutil
+import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from stranger import Store
+
 RANKS, STEPS, EVERY = 3, 1000, 100
 CONNECTIONS = 1100  # more than the soft limit of descriptors
 SOFT, HARD = 1024, 16384
 PORT = 29500
 TIMEOUT = 240
+JOB_TIMEOUT_S = 60
 USER, STRANGER = pwd.getpwnam("daemon"), pwd.getpwnam("nobody")
 RUN = "shared-node"
 
@@ -44,13 +49,14 @@ def stranger(*words):
 class Job:
     """The ranks of the first user, their folder, and all that they print."""
 
-    def __init__(self, trainer, folder):
+    def __init__(self, trainer, folder, steps=STEPS):
         self.folder, self.started = folder, time.time()
         folder.mkdir()
         os.chown(folder, USER.pw_uid, USER.pw_gid)
         command = [trainer, "--model", "mlp:200,200", "--optimizer", "adamw",
-                   "--epochs", 10000, "--max-steps", STEPS, "--metrics", folder / "curve.jsonl", "--timeout", 60,
-                   "--checkpoint-dir", folder / "runs", "--checkpoint-every", EVERY, "--keep", 100]
+                   "--epochs", 10000, "--max-steps", steps, "--metrics", folder / "curve.jsonl",
+                   "--timeout", JOB_TIMEOUT_S, "--checkpoint-dir", folder / "runs",
+                   "--checkpoint-every", EVERY, "--keep", 100]
         self.ranks = []
         for rank in range(RANKS):
             variables = {"RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": RANKS,
@@ -94,40 +100,12 @@ def fail(text):
     sys.exit(f"FAILED: {text}")
 
 
-class Store:
-    """A client of TCPStore, which asks no one for a proof."""
-
-    def __init__(self):
-        self.socket = socket.create_connection(("127.0.0.1", PORT), timeout=20)
-        self.socket.sendall(struct.pack("<BI", 0, 0x3C85F7CE))
-
-    def read(self, size):
-        data = b""
-        while len(data) < size:
-            part = self.socket.recv(size - len(data))
-            if not part:
-                raise ConnectionError
-            data += part
-        return data
-
-    def text(self):
-        return self.read(struct.unpack("<Q", self.read(8))[0])
-
-    def keys(self):
-        self.socket.sendall(b"\x11")
-        return [self.text() for _ in range(struct.unpack("<q", self.read(8))[0])]
-
-    def value(self, key):
-        self.socket.sendall(struct.pack("<BQ", 3, len(key)) + key)
-        return self.text()
-
-
 def secrets_of_job():
     """All words of 32 hexadecimal digits in the store: the tokens of the store, the heartbeat and the shared memory."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            store = Store()
+            store = Store(PORT)
             values = {key: store.value(key) for key in store.keys()}
             if all(any(key.endswith(name) for key in values) for name in (b"/heartbeat", b"shared memory")):
                 words = b" ".join(values.values()).split()
@@ -167,12 +145,20 @@ def is_environment_open(job):
     return reader.communicate(timeout=20)[0] != b""
 
 
-def run(trainer, work):
-    undisturbed = Job(trainer, work / "undisturbed")
-    undisturbed.end()
+def expect_same(job, undisturbed):
+    for attacked, expected in zip(job.curve(), undisturbed.curve()):
+        if attacked != expected:
+            fail(f"the losses differ: {attacked}, but undisturbed {expected}")
+    if not len(job.curve()) == len(undisturbed.curve()) == STEPS:
+        fail(f"{len(job.curve())} and {len(undisturbed.curve())} steps")
+    if job.weights() != undisturbed.weights() or len(job.weights()) != STEPS // EVERY:
+        fail(f"checkpoints differ: {job.weights()} and {undisturbed.weights()}")
+    print(f"{STEPS} steps and {len(job.weights())} checkpoints as without the second user")
 
+
+def run_beside_flood(trainer, folder, undisturbed):
     attack = stranger("flood", USER.pw_uid, CONNECTIONS)
-    job = Job(trainer, work / "attacked")
+    job = Job(trainer, folder)
     try:
         secrets = secrets_of_job()
         print(f"{len(secrets)} secrets")
@@ -191,14 +177,52 @@ def run(trainer, work):
     many = [port for port, count in made.items() if count >= CONNECTIONS]
     if PORT not in many or len(many) < RANKS + 1:
         fail(f"the second user came too late: {made}")
-    for attacked, expected in zip(job.curve(), undisturbed.curve()):
-        if attacked != expected:
-            fail(f"the losses differ: {attacked}, but undisturbed {expected}")
-    if not len(job.curve()) == len(undisturbed.curve()) == STEPS:
-        fail(f"{len(job.curve())} and {len(undisturbed.curve())} steps")
-    if job.weights() != undisturbed.weights() or len(job.weights()) != STEPS // EVERY:
-        fail(f"checkpoints differ: {job.weights()} and {undisturbed.weights()}")
-    print(f"{STEPS} steps and {len(job.weights())} checkpoints as without the second user")
+    expect_same(job, undisturbed)
+
+
+def run_beside_changed_store(trainer, folder, undisturbed):
+    """The second user changes and deletes all keys of the store once the ranks have joined."""
+    job = Job(trainer, folder)
+    try:
+        while job.is_running() and not job.curve():
+            time.sleep(0.01)
+        with stranger("store", str(PORT)) as attack:
+            job.end()
+            changed, _ = attack.communicate("", timeout=60)
+    finally:
+        job.kill()
+    turns, deleted = map(int, changed.split()[1:])
+    print(f"all keys of the store changed {turns} times, {deleted} deleted")
+    if turns < 10 or deleted < 100:
+        fail("the second user came too late")
+    if "a false line" in job.output():
+        fail(f"the job prints what the second user wrote:\n{job.output()}")
+    expect_same(job, undisturbed)
+
+
+def run_failure_beside_changed_store(trainer, folder, signum):
+    """Rank 2 stops or dies. The others end before libtorch's time limit, whatever the store says."""
+    job = Job(trainer, folder, steps=1000000)
+    try:
+        while job.is_running() and not job.curve():
+            time.sleep(0.01)
+        with stranger("store", str(PORT)) as attack:
+            if attack.stdout.readline() != "changes\n":
+                fail(f"the second user changes nothing:\n{job.output()}")
+            job.ranks[2].send_signal(signum)
+            for rank in job.ranks[:2]:
+                if rank.wait(JOB_TIMEOUT_S - 10) != 1:
+                    fail(f"a rank ended with {rank.returncode} after {signum.name}:\n{job.output()}")
+            attack.communicate("", timeout=60)
+    except subprocess.TimeoutExpired:
+        fail(f"no end after {signum.name}:\n{job.output()}")
+    finally:
+        job.kill()
+    print(signum.name, *re.findall(" rank .*", job.output()), sep="\n")
+    if "a false line" in job.output():
+        fail("the job prints what the second user wrote")
+    if signum == signal.SIGSTOP and "rank 2 sent no heartbeat" not in job.output():
+        fail("the rank is not named")
 
 
 def main():
@@ -211,7 +235,13 @@ def main():
     work = Path(tempfile.mkdtemp())
     work.chmod(0o755)
     try:
-        run(Path(sys.argv[1]).resolve(), work)
+        trainer = Path(sys.argv[1]).resolve()
+        undisturbed = Job(trainer, work / "undisturbed")
+        undisturbed.end()
+        run_beside_changed_store(trainer, work / "changed_store", undisturbed)
+        for signum in (signal.SIGSTOP, signal.SIGKILL):
+            run_failure_beside_changed_store(trainer, work / signum.name, signum)
+        run_beside_flood(trainer, work / "flooded", undisturbed)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -242,10 +242,8 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
       .resumed_from = resumed_from_,
       .bytes_per_s = options_.bytes_per_s,
       .low_priority = copies,
-      .rank = rank,
-      .world_size = ranks,
-      .store = group_.c10d()->getStore(),
-      .key = "checkpoint/" + name,
+      .group = group_,
+      .name = name,
   });
   optimizer.read_until([copied = running_->copied(), from_gpu = snapshot_->copied()] {
     wait_until_copied(copied, from_gpu);

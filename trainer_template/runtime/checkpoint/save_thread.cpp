@@ -7,19 +7,20 @@
 #include <system_error>
 
 #include <torchbridge/errors.h>
-#include <torchbridge/process_group.h>
 
 #include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/rendezvous/store_keys.h"
 
 namespace torchbridge::train {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPoll{1}, kLastPoll{50};
-constexpr std::string_view kFailed = "failed ";  // an error, instead of records, in the store
+// For a report that has been sent.
+constexpr std::chrono::seconds kOnItsWay{30};
+constexpr std::string_view kFailed = "failed ";  // an error, instead of records
 
 // The save was cancelled: its owner no longer waits for it.
 struct SaveCancelled : std::exception {};
@@ -29,16 +30,6 @@ struct SaveCancelled : std::exception {};
 void lower_priority() {
   constexpr int kNiceness = 10;
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);  // an error is ignored
-}
-
-std::string rank_key(const SaveRequest& request, int rank) {
-  return key(request.key.c_str(), rank);
-}
-
-std::vector<std::string> keys_of_other_ranks(const SaveRequest& request) {
-  std::vector<std::string> keys;
-  for (int rank = 1; rank < request.world_size; ++rank) keys.push_back(rank_key(request, rank));
-  return keys;
 }
 
 }  // namespace
@@ -63,10 +54,10 @@ SaveThread::SaveThread(SaveRequest request) try
 
 void SaveThread::run(const std::stop_token& stop) try {
   ShardReport own = write_own_shards(stop);
-  if (request_.rank != 0) {
-    // Before wait_written() returns: rank 0 has the report even if this rank is killed afterwards.
-    put(*request_.store, rank_key(request_, request_.rank),
-        own ? to_text(*own) : std::string(kFailed) + own.error().message);
+  if (!request_.group.is_first()) {
+    // Before wait_written() returns.
+    request_.group.report(request_.name,
+                          own ? to_text(*own) : std::string(kFailed) + own.error().message);
     return finish({});
   }
   {
@@ -78,7 +69,6 @@ void SaveThread::run(const std::stop_token& stop) try {
 } catch (const SaveCancelled&) {
   finish("the save was cancelled");
 } catch (const std::exception& error) {
-  // The store failed: the training threads of the ranks get its error too.
   finish(one_line(error));
 }
 
@@ -98,31 +88,35 @@ SaveThread::ShardReport SaveThread::write_own_shards(const std::stop_token& stop
   return Error{error.what()};
 }
 
-// Rank 0 polls: a blocking wait would block the connection to the store for all other threads of
-// this process.
-std::vector<SaveThread::ShardReport> SaveThread::collect_reports(const std::stop_token& stop,
-                                                                 ShardReport own) {
-  std::vector<ShardReport> reports = {std::move(own)};
-  const std::vector<std::string> keys = keys_of_other_ranks(request_);
-  for (milliseconds poll = kFirstPoll; !keys.empty() && !request_.store->check(keys);
-       poll = std::min(poll * 2, kLastPoll))
+Result<std::vector<SaveThread::ShardReport>> SaveThread::collect_reports(
+    const std::stop_token& stop, ShardReport own) {
+  auto texts = request_.group.take_reports(request_.name);
+  for (milliseconds poll = kFirstPoll; !texts; poll = std::min(poll * 2, kLastPoll)) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (Clock::now() >= deadline_)
+        return Error{formatted("the reports of other ranks did not come within {}",
+                               seconds_text(kOnItsWay.count()))};
+    }
     pause(stop, poll);
-  for (const std::string& each : keys) {
-    const std::string text = get(*request_.store, each);
-    reports.push_back(text.starts_with(kFailed) ? ShardReport(Error{text.substr(kFailed.size())})
-                                                : ShardReport(records_from(text)));
-    request_.store->deleteKey(each);
+    texts = request_.group.take_reports(request_.name);
+  }
+  std::vector<ShardReport> reports = {std::move(own)};
+  for (const std::string& text : *texts) {
+    reports.push_back(text.starts_with(kFailed)
+                          ? ShardReport(Error{printable(text.substr(kFailed.size()))})
+                          : records_from(text));
   }
   return reports;
 }
 
-void SaveThread::complete(const std::vector<ShardReport>& reports) {
-  std::string failure = first_failure(reports);
+void SaveThread::complete(const Result<std::vector<ShardReport>>& reports) {
+  std::string failure = reports ? first_failure(*reports) : reports.error().message;
   try {
     if (failure.empty()) {
       Manifest manifest = request_.manifest;
       std::vector<ShardRecord> records;
-      for (const ShardReport& report : reports)
+      for (const ShardReport& report : *reports)
         std::ranges::copy(*report, std::back_inserter(records));
       manifest.files = joined(std::move(records));
       if (request_.resumed_from)
@@ -181,6 +175,7 @@ void SaveThread::wait_written() {
 
 std::string SaveThread::wait() {
   std::unique_lock lock(mutex_);
+  deadline_ = std::min(deadline_, Clock::now() + kOnItsWay);
   changed_.wait(lock, [&] { return done_.load(); });
   return failure_;
 }

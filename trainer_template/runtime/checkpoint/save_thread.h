@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torchbridge/process_group.h>
 
 #include "bridge/base/result.h"
 #include "trainer_template/runtime/checkpoint/snapshot.h"
@@ -36,14 +36,13 @@ struct SaveRequest {
   double bytes_per_s = 0;  // of this rank; 0: no limit
   // After the copy, the thread runs at a lower priority than the training.
   bool low_priority = false;
-  int rank = 0, world_size = 1;
-  // Carries the records of the ranks to rank 0; not used with one rank.
-  c10::intrusive_ptr<c10d::Store> store;
-  std::string key;  // in the store, unique to this save
+  // Carries the records of the ranks to rank 0; its collectives are not used.
+  ProcessGroup& group;
+  std::string name;  // of the records, unique to this save
 };
 
-// Does not use the process group, which training uses meanwhile. Only the constructor throws:
-// TrainError, if the system cannot start a thread.
+// Uses no collective of the process group, for training does meanwhile. Only the constructor
+// throws: TrainError, if the system cannot start a thread.
 class SaveThread {
  public:
   explicit SaveThread(SaveRequest request);
@@ -62,8 +61,8 @@ class SaveThread {
   bool done() const { return done_; }
   // Returns when this rank's shards are written or have failed; then rank 0 has its report.
   void wait_written();
-  // For rank 0: waits for the end of the save and returns its error, which is printed already;
-  // empty if the checkpoint is complete.
+  // For rank 0, when all ranks have returned from wait_written(): waits for the end of the save and
+  // returns its error, which is printed already; empty if the checkpoint is complete.
   std::string wait();
 
  private:
@@ -72,8 +71,8 @@ class SaveThread {
   using ShardReport = Result<std::vector<ShardRecord>>;
 
   ShardReport write_own_shards(const std::stop_token& stop);
-  std::vector<ShardReport> collect_reports(const std::stop_token& stop, ShardReport own);
-  void complete(const std::vector<ShardReport>& reports);
+  Result<std::vector<ShardReport>> collect_reports(const std::stop_token& stop, ShardReport own);
+  void complete(const Result<std::vector<ShardReport>>& reports);
   static std::string first_failure(const std::vector<ShardReport>& reports);
   // Waits for `time`, or less if `enough` returns true after a change. Throws if the save is
   // cancelled.
@@ -88,6 +87,8 @@ class SaveThread {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   bool written_ = false, rate_limit_lifted_ = false;
+  // For the reports of other ranks.
+  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
   std::atomic<bool> done_ = false;
   std::string failure_;
   std::jthread thread_;  // last member: its thread uses the others

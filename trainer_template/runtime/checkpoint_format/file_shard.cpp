@@ -177,16 +177,18 @@ std::string to_text(const std::vector<ShardRecord>& records) {
   return text.str();
 }
 
-std::vector<ShardRecord> records_from(const std::string& text) {
+Result<std::vector<ShardRecord>> records_from(const std::string& text) {
   std::vector<ShardRecord> records;
   std::istringstream words(text);
-  ShardRecord record;
-  for (std::size_t parts = 0; words >> record.file.name >> record.file.size >> record.begin >>
-                              record.file.xxh3 >> parts;) {
+  while (!(words >> std::ws).eof()) {
+    ShardRecord record;
+    std::size_t parts = 0;
+    words >> record.file.name >> record.file.size >> record.begin >> record.file.xxh3 >> parts;
     if (record.file.xxh3 == "-") record.file.xxh3.clear();
-    record.file.parts.resize(parts);
-    for (FilePart& part : record.file.parts) words >> part.size >> part.xxh3;
-    records.push_back(record);
+    for (FilePart part; parts > 0 && words >> part.size >> part.xxh3; --parts)
+      record.file.parts.push_back(part);
+    if (!words || parts > 0) return Error{"its report of what it wrote has another form"};
+    records.push_back(std::move(record));
   }
   return records;
 }

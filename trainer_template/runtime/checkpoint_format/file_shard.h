@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bridge/base/result.h"
 #include "trainer_template/runtime/checkpoint_format/file_layer.h"
 #include "trainer_template/runtime/checkpoint_format/manifest.h"
 
@@ -54,10 +55,10 @@ struct WritePace {
 std::vector<ShardRecord> write_shards(FileLayer& files, const std::filesystem::path& folder,
                                       const std::vector<FileShard>& shards, const WritePace& pace);
 
-// The records as text, one line for each file and each piece, and back. The ranks send it to rank
-// 0.
+// The records as text, one line for each file and each piece, and back: an error where it has
+// another form. The ranks send it to rank 0.
 std::string to_text(const std::vector<ShardRecord>& records);
-std::vector<ShardRecord> records_from(const std::string& text);
+Result<std::vector<ShardRecord>> records_from(const std::string& text);
 
 // The records of whole files, by name, from the shards of all ranks. Throws TrainError if the
 // shards do not cover a file.

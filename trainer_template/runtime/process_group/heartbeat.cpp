@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <mutex>
 #include <set>
@@ -18,6 +19,7 @@
 #include "bridge/base/constant_time.h"
 #include "bridge/base/env_map.h"
 #include "bridge/base/hostlist.h"
+#include "bridge/base/message_text.h"
 #include "bridge/binding/cpu_set.h"
 #include "bridge/net/random_token.h"
 #include "bridge/net/socket.h"
@@ -31,9 +33,11 @@ using std::chrono::milliseconds;
 // A client begins with "TOKEN RANK\n"; until then it may be anybody. Afterwards both sides send
 // kBeat; "left\n" before they close in order, or "broke\n" when the group broke; "lost LIST\n",
 // also to the ranks of the list, for ranks that sent nothing in time. The server sends "gone
-// LIST\n" for ranks that closed their connections.
+// LIST\n" for ranks that closed their connections. A client sends reports: "report SIZE NAME\n",
+// and then so many bytes.
 constexpr char kBeat = '.';
-constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke";
+constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke",
+                           kReport = "report ";
 constexpr std::size_t kLongestLine = 64 * 1024;
 constexpr std::size_t kLongestFirstLine = 16;  // after the token
 constexpr int kHighestRank = (1 << 20) - 1;    // in a list, which becomes a vector
@@ -42,6 +46,8 @@ constexpr int kHighestRank = (1 << 20) - 1;    // in a list, which becomes a vec
 constexpr std::size_t kMaxUnidentified = 256;
 constexpr int kBeatsInTimeout = 8;
 constexpr milliseconds kHang{1000};
+// Without heartbeats: until a connection has its first line.
+constexpr milliseconds kIdentify{5000};
 
 bool send_text(const Socket& socket, std::string_view text) {
   const ssize_t sent =
@@ -62,12 +68,18 @@ void disable_nagle(const Socket& socket) {
 // The loop of either side: rank 0 has a listener and many peers, the others one.
 class Heartbeat::Thread {
  public:
+  struct Report {
+    std::string name, text;
+  };
   struct Peer {
     Socket socket;
     int rank = -1;  // until its first line
     bool has_token = false;
     bool left = false;
     std::string line;
+    Report report;                           // that it sends
+    std::optional<std::size_t> report_size;  // of its whole text; nothing: it sends none
+    std::string outgoing;                    // of a report to it, which its buffer did not take yet
     Clock::time_point last_received = Clock::now();  // until the first line: when it was accepted
   };
 
@@ -78,7 +90,8 @@ class Heartbeat::Thread {
         endpoint_(std::move(endpoint)),
         peers_(std::move(peers)),
         absent_(std::move(absent)),
-        stop_(eventfd(0, EFD_CLOEXEC)),
+        others_(absent_.size()),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         thread_([this] { run(); }) {}
 
   ~Thread() { stop(); }
@@ -108,8 +121,26 @@ class Heartbeat::Thread {
     }
     stop();
   }
+  void report(const std::string& name, const std::string& text) {
+    {
+      const std::scoped_lock lock(mutex_);
+      to_report_ += formatted("{}{} {}\n", kReport, text.size(), name) + text;
+    }
+    wake();
+  }
+  std::optional<std::map<int, std::string>> take_reports(const std::string& name) {
+    const std::scoped_lock lock(mutex_);
+    const auto is_of_name = [&](const auto& one) { return one.second.name == name; };
+    if (static_cast<std::size_t>(std::ranges::count_if(reports_, is_of_name)) < others_)
+      return std::nullopt;
+    std::map<int, std::string> texts;
+    for (auto& [rank, one] : reports_) texts[rank] = std::move(one.text);
+    reports_.clear();
+    return texts;
+  }
   void stop() {
     const std::scoped_lock lock(stop_mutex_);
+    is_ending_ = true;
     wake();
     if (thread_.joinable()) thread_.join();
     listener_ = Socket();
@@ -119,25 +150,53 @@ class Heartbeat::Thread {
  private:
   void wake() {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(stop_.descriptor(), &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = write(wake_.descriptor(), &one, sizeof one);
+  }
+
+  bool is_watching() const { return options_.timeout.count() > 0; }
+  milliseconds limit() const { return is_watching() ? options_.timeout : kIdentify; }
+
+  // On a rank other than 0, whose one peer is rank 0.
+  void take_own_reports() {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t size = read(wake_.descriptor(), &count, sizeof count);
+    const std::scoped_lock lock(mutex_);
+    if (!peers_.empty()) peers_.front().outgoing += std::exchange(to_report_, {});
+  }
+
+  static void send_outgoing(Peer& peer) {
+    const ssize_t sent = send(peer.socket.descriptor(), peer.outgoing.data(), peer.outgoing.size(),
+                              MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) peer.outgoing.erase(0, static_cast<std::size_t>(sent));
+  }
+
+  // Not into a report.
+  static void send_line(Peer& peer, std::string_view line) {
+    if (peer.outgoing.empty()) return void(send_text(peer.socket, line));
+    if (line.size() > 1) peer.outgoing += line;  // a beat is not needed: the report is one
   }
 
   void run() {
-    const milliseconds period = options_.timeout / kBeatsInTimeout;
+    const milliseconds period = limit() / kBeatsInTimeout;
     auto next_beat = Clock::now(), last_turn = Clock::now();
     while (true) {
-      std::vector<pollfd> waiting = {{stop_.descriptor(), POLLIN, 0},
+      std::vector<pollfd> waiting = {{wake_.descriptor(), POLLIN, 0},
                                      {can_accept_ ? listener_.descriptor() : -1, POLLIN, 0}};
-      for (const Peer& peer : peers_) waiting.push_back({peer.socket.descriptor(), POLLIN, 0});
+      for (const Peer& peer : peers_) {
+        const short events = peer.outgoing.empty() ? POLLIN : POLLIN | POLLOUT;
+        waiting.push_back({peer.socket.descriptor(), events, 0});
+      }
       const auto left = std::chrono::ceil<milliseconds>(next_beat - Clock::now());
       poll(waiting.data(), waiting.size(),
            static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
-      if (waiting[0].revents != 0) return send_last_line();
-      const bool was_stopped = Clock::now() - last_turn > options_.timeout / 2;
+      if (waiting[0].revents != 0) take_own_reports();
+      if (is_ending_) return send_last_line();
+      const bool was_stopped = Clock::now() - last_turn > limit() / 2;
       last_turn = Clock::now();
       for (std::size_t i = 0; i < peers_.size(); ++i) {
         if (was_stopped) peers_[i].last_received = last_turn;
-        if (waiting[i + 2].revents != 0) receive(peers_[i]);
+        if ((waiting[i + 2].revents & ~POLLOUT) != 0) receive(peers_[i]);
+        if (!peers_[i].outgoing.empty()) send_outgoing(peers_[i]);
       }
       if (listener_.open() && waiting[1].revents != 0) accept_peers();
       close_listener_of_all();
@@ -146,7 +205,9 @@ class Heartbeat::Thread {
       if (Clock::now() < next_beat) continue;
       // A failed send is ignored: a closed connection is noticed by reading, after the peer's last
       // line.
-      for (const Peer& peer : peers_) send_text(peer.socket, std::string_view(&kBeat, 1));
+      for (Peer& peer : peers_) {
+        if (is_watching()) send_line(peer, std::string_view(&kBeat, 1));
+      }
       find_timeouts();
       find_hang();
       can_accept_ = true;
@@ -163,7 +224,10 @@ class Heartbeat::Thread {
     if (last_line.empty()) return;
     if (listener_.open()) accept_peers();  // also to those that connected just now
     if (last_line == kBroke) receive_pending();
-    for (const Peer& peer : peers_) send_text(peer.socket, last_line + "\n");
+    for (Peer& peer : peers_) {
+      send_line(peer, last_line + "\n");
+      if (!peer.outgoing.empty()) send_outgoing(peer);
+    }
   }
 
   // All that the others have sent by now.
@@ -221,16 +285,43 @@ class Heartbeat::Thread {
     }
     if (!has_token) return receive_token(peer, std::string_view(bytes, size));
     if (peer.rank >= 0) peer.last_received = Clock::now();
-    for (const char c : std::string_view(bytes, size)) {
-      const bool between_lines = peer.line.empty() && peer.rank >= 0;
-      if (between_lines && c == kBeat) continue;
-      if (c != '\n' && peer.line.size() < (peer.rank >= 0 ? kLongestLine : kLongestFirstLine)) {
-        peer.line += c;
+    for (std::string_view rest(bytes, size); !rest.empty() && peer.socket.open();) {
+      if (peer.report_size) {
+        receive_report(peer, rest);
         continue;
       }
-      handle_line(peer);
-      if (!peer.socket.open()) return;
+      const char c = rest.front();
+      rest.remove_prefix(1);
+      const bool between_lines = peer.line.empty() && peer.rank >= 0;
+      if (between_lines && c == kBeat) continue;
+      if (c != '\n' && peer.line.size() < (peer.rank >= 0 ? kLongestLine : kLongestFirstLine))
+        peer.line += c;
+      else
+        handle_line(peer);
     }
+  }
+
+  // Takes what belongs to the report from the front of `rest`.
+  void receive_report(Peer& peer, std::string_view& rest) {
+    std::string& text = peer.report.text;
+    const std::string_view part = rest.substr(0, *peer.report_size - text.size());
+    text += part;
+    rest.remove_prefix(part.size());
+    if (text.size() < *peer.report_size) return;
+    peer.report_size.reset();
+    const std::scoped_lock lock(mutex_);
+    reports_[peer.rank] = std::exchange(peer.report, {});
+  }
+
+  // "SIZE NAME"; a text without bytes is complete.
+  void begin_report(Peer& peer, std::string_view words) {
+    const auto size_end = words.find(' ');
+    const auto size = parse_integer(words.substr(0, size_end), 0, kLongestReport);
+    if (!size || size_end == words.npos || peer.rank <= 0) return void(peer.socket = Socket());
+    peer.report = {.name = std::string(words.substr(size_end + 1)), .text = {}};
+    peer.report_size = static_cast<std::size_t>(*size);
+    std::string_view nothing;
+    receive_report(peer, nothing);
   }
 
   void receive_token(Peer& peer, std::string_view bytes) {
@@ -246,7 +337,9 @@ class Heartbeat::Thread {
     const std::string line = std::exchange(peer.line, {});
     if (peer.rank < 0) return identify(peer, line);
     const bool gone = line.starts_with(kGone);
-    if (line == kLeft) {
+    if (line.starts_with(kReport)) {
+      begin_report(peer, std::string_view(line).substr(kReport.size()));
+    } else if (line == kLeft) {
       peer.left = true;
     } else if (line == kBroke) {
       const std::scoped_lock lock(mutex_);
@@ -283,11 +376,11 @@ class Heartbeat::Thread {
 
   void find_timeouts() {
     std::vector<int> timed_out;
-    const auto deadline = Clock::now() - options_.timeout;
+    const auto deadline = Clock::now() - limit();
     for (Peer& peer : peers_) {
       if (peer.last_received > deadline) continue;
       if (peer.rank >= 0) {
-        timed_out.push_back(peer.rank);
+        if (is_watching()) timed_out.push_back(peer.rank);
       } else {
         peer.socket = Socket();  // connected, and did not send its token in this time
       }
@@ -307,6 +400,7 @@ class Heartbeat::Thread {
         if (std::ranges::count(aborted_ranks_, rank) == 0) closed_.push_back(rank);
       }
     }
+    if (!is_watching()) return;
     if (!options_.waiting) return send_loss(gone, true);
     if (gone_.empty()) first_gone_ = Clock::now();
     gone_.insert(gone_.end(), gone.begin(), gone.end());
@@ -323,8 +417,8 @@ class Heartbeat::Thread {
   void send_loss(std::vector<int> ranks, bool gone) {
     if (ranks.empty()) return;
     std::sort(ranks.begin(), ranks.end());
-    for (const Peer& peer : peers_) {
-      if (peer.socket.open()) send_text(peer.socket, loss_line(ranks, gone));
+    for (Peer& peer : peers_) {
+      if (peer.socket.open()) send_line(peer, loss_line(ranks, gone));
     }
     lose(ranks, gone);
   }
@@ -344,18 +438,22 @@ class Heartbeat::Thread {
   Endpoint endpoint_;
   std::vector<Peer> peers_;
   std::set<int> absent_;       // ranks that have not joined
+  const std::size_t others_;   // ranks than this one that join here
   bool are_all_here_ = false;  // the last of the absent ranks has joined
   bool can_accept_ = true;
-  Socket stop_;
+  Socket wake_;
+  std::atomic<bool> is_ending_ = false;
   std::mutex stop_mutex_;
   mutable std::mutex mutex_;
   std::vector<int> lost_;
   bool hung_up_ = false;
   std::vector<int> aborted_ranks_, closed_;
-  std::vector<int> gone_;         // closed without leave(), and not yet lost
-  Clock::time_point first_gone_;  // the first of them
-  std::string_view last_line_;    // empty: ends without one
-  std::thread thread_;            // the last member: it uses all others
+  std::string to_report_;          // as it is sent
+  std::map<int, Report> reports_;  // the newest of each rank
+  std::vector<int> gone_;          // closed without leave(), and not yet lost
+  Clock::time_point first_gone_;   // the first of them
+  std::string_view last_line_;     // empty: ends without one
+  std::thread thread_;             // the last member: it uses all others
 };
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, int world_size,
@@ -376,7 +474,7 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, 
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int rank,
                                                    HeartbeatOptions options) {
-  auto socket = connect_to(server, options.timeout);
+  auto socket = connect_to(server, options.timeout.count() > 0 ? options.timeout : kIdentify);
   if (!socket) return socket.error();
   disable_nagle(*socket);
   std::vector<Thread::Peer> peers;
@@ -399,5 +497,14 @@ void Heartbeat::announce_abort() { thread_->end_with(kBroke); }
 void Heartbeat::stop() { thread_->stop(); }
 std::vector<int> Heartbeat::aborted_ranks() const { return thread_->aborted_ranks(); }
 std::vector<int> Heartbeat::closed() const { return thread_->closed(); }
+Status Heartbeat::report(const std::string& name, const std::string& text) {
+  if (text.size() > kLongestReport)
+    return Error{formatted("a report of {} bytes, more than {}", text.size(), kLongestReport)};
+  thread_->report(name, text);
+  return Ok();
+}
+std::optional<std::map<int, std::string>> Heartbeat::take_reports(const std::string& name) {
+  return thread_->take_reports(name);
+}
 
 }  // namespace torchbridge::train

@@ -1,10 +1,13 @@
-// Heartbeats between the ranks. A rank that is stopped or swapped out, or whose node hangs, keeps
-// its connections, and gloo would wait for it until the collective's timeout.
+// Heartbeats between the ranks, and reports of the ranks to rank 0. A rank that is stopped or
+// swapped out, or whose node hangs, keeps its connections, and gloo would wait for it until the
+// collective's timeout.
 #pragma once
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +17,9 @@
 namespace torchbridge::train {
 
 struct HeartbeatOptions {
-  std::chrono::milliseconds timeout{4000};  // a rank that sends nothing for so long is lost
+  // A rank that sends nothing for so long is lost. Zero: none is ever lost, and the connections
+  // carry reports alone.
+  std::chrono::milliseconds timeout{4000};
   // Random, of this job, no newline. A connection that does not begin with it within `timeout` is
   // closed, and of many without it the oldest.
   std::string token;
@@ -32,6 +37,8 @@ struct HeartbeatOptions {
 // ranks that end, gloo's connections show most by themselves, those of other backends none.
 class Heartbeat {
  public:
+  static constexpr std::size_t kLongestReport = std::size_t{16} << 20;  // bytes
+
   // On rank 0, at a free port of a numeric address of this host. It waits for no rank: a rank
   // counts from its connection on. When all have connected, it no longer listens. An error where
   // the token is empty.
@@ -63,6 +70,13 @@ class Heartbeat {
   // Ends the thread at once, where it has not ended, and sends nothing. Like the other two it
   // closes the connections; what was found until then can still be read.
   void stop();
+  // Of another rank than 0: sends rank 0 a text under a name, which has no newline; it replaces the
+  // one before. An error where it is longer than kLongestReport. Does not wait. Any thread.
+  Status report(const std::string& name, const std::string& text);
+  // On rank 0: by rank, the texts of all other ranks under this name, once the last has come; then
+  // they are forgotten. Any thread.
+  std::optional<std::map<int, std::string>> take_reports(const std::string& name);
+
   // The ranks that have announced an abort.
   std::vector<int> aborted_ranks() const;
 

@@ -168,10 +168,11 @@ struct ProcessGroup::State {
   std::condition_variable message_made;
   std::atomic<bool> fails_by_itself{false};  // see BrokenGroup
   std::atomic<c10d::ErrorType> backend_error{
-      c10d::ErrorType::SUCCESS};  // that made this rank abort the group
-  // Null where it is off. Its thread starts the two below, so end() and leave() stop it.
-  // Set under message_mutex, because the watchdog's thread reads it.
-  std::unique_ptr<Heartbeat> heartbeat;
+      c10d::ErrorType::SUCCESS};    // that made this rank abort the group
+  std::unique_ptr<Heartbeat> link;  // null with one rank
+  // Null where it is off; else that of `link`. Its thread starts the two below, so end() and
+  // leave() stop it. Set under message_mutex, because the watchdog's thread reads it.
+  Heartbeat* heartbeat = nullptr;
   std::unique_ptr<AbortWatchdog> abort_watchdog;  // null with one rank
   std::atomic<bool> is_aborting{false}, is_announced{false};
   std::jthread abort_thread;
@@ -528,7 +529,7 @@ void ProcessGroup::start_heartbeat(const std::string& own_address,
     const std::runtime_error lost("the connections between the ranks were lost");
     state->report_and_exit(lost);
   });
-  if (heartbeat_timeout.count() == 0) return;
+  const bool is_on = heartbeat_timeout.count() > 0;
   HeartbeatOptions heart{.timeout = heartbeat_timeout, .on_loss = [state = state_.get()] {
                            state->end_unless_formed();
                            state->start_abort();
@@ -558,14 +559,18 @@ void ProcessGroup::start_heartbeat(const std::string& own_address,
                               : Heartbeat::join(server, rank(), heart);
     if (!started)
       throw TrainError("cannot start the heartbeat between the ranks: " + started.error().message);
-    state_->heartbeat = std::move(*started);
+    state_->link = std::move(*started);
+    if (is_on) state_->heartbeat = state_->link.get();
   }
-  const milliseconds period = std::max(heartbeat_timeout / 8, milliseconds(1));
-  state_->error_thread = std::jthread([state = state_.get(), period](const std::stop_token& stop) {
-    state->abort_on_backend_error(stop, period);
-  });
+  if (is_on) {
+    const milliseconds period = std::max(heartbeat_timeout / 8, milliseconds(1));
+    state_->error_thread =
+        std::jthread([state = state_.get(), period](const std::stop_token& stop) {
+          state->abort_on_backend_error(stop, period);
+        });
+  }
   if (!is_first()) return;
-  const Endpoint& own = state_->heartbeat->endpoint();
+  const Endpoint& own = state_->link->endpoint();
   put(store, kServer, heart.token + " " + own.host + " " + std::to_string(own.port));
 }
 
@@ -621,12 +626,25 @@ std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(
   return own;
 }
 
+void ProcessGroup::report(const std::string& name, const std::string& text) {
+  value_or_throw(state_->link->report(name, text));
+}
+
+std::optional<std::vector<std::string>> ProcessGroup::take_reports(const std::string& name) {
+  std::vector<std::string> texts;
+  if (!state_->link) return texts;
+  auto reports = state_->link->take_reports(name);
+  if (!reports) return std::nullopt;
+  for (auto& [rank, text] : *reports) texts.push_back(std::move(text));
+  return texts;
+}
+
 void ProcessGroup::leave() {
   failpoint("exit");
   leave_group(/*is_whole=*/true);
   state_->end_kept();
   state_->connections->keep_no_more();
-  if (state_->heartbeat) state_->heartbeat->leave();
+  if (state_->link) state_->link->leave();
   state_.reset();
 }
 
@@ -634,7 +652,7 @@ void ProcessGroup::end() {
   if (!state_) return;
   if (state_->abort_watchdog) state_->abort_watchdog->start();
   state_->connections->abort();
-  if (state_->heartbeat) state_->heartbeat->stop();
+  if (state_->link) state_->link->stop();
   state_->connections->keep_no_more();
   release();
   state_.reset();

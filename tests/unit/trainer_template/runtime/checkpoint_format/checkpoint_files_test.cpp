@@ -35,8 +35,8 @@ void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
                                             .file_size = 5,
                                             .range = {0, 5},
                                             .pieces = {"state"}}};
-    for (ShardRecord& record : records_from(to_text(write_shards(files, temporary, shards, {}))))
-      records.push_back(std::move(record));
+    auto written = records_from(to_text(write_shards(files, temporary, shards, {})));
+    std::ranges::move(*written, std::back_inserter(records));
   }
   publish(files, root, temporary, {.state = {.step = step}, .files = joined(std::move(records))});
   const std::string error = update_latest_and_prune(files, root, step, {.keep = keep});

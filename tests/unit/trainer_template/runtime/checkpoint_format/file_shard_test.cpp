@@ -91,7 +91,7 @@ TEST(FileShard, AllWritersTogetherWriteTheWholeFile) {
       records.push_back(each);
   }
   EXPECT_EQ(folder.read("step/file"), content);
-  const std::vector<FileRecord> files = joined(records_from(to_text(records)));
+  const std::vector<FileRecord> files = joined(*records_from(to_text(records)));
   ASSERT_EQ(files.size(), 1u);
   EXPECT_EQ(files[0].size, content.size());
   EXPECT_EQ(files[0].xxh3, "");
@@ -101,6 +101,14 @@ TEST(FileShard, AllWritersTogetherWriteTheWholeFile) {
     EXPECT_EQ(part.xxh3, checksum_of(std::string_view(content).substr(begin, part.size)));
     begin += part.size;
   }
+}
+
+TEST(FileShard, ARecordOfAnotherFormIsAnError) {
+  for (const char* text :
+       {"x 8 0 - 30000000", "x 8 0 - 2\n8 a\n", "x 8 0 -", "x", "x 8 0 - -1", "x 8 0 - 1\n8 a\nx"})
+    EXPECT_FALSE(records_from(text)) << text;
+  EXPECT_TRUE(records_from("")->empty());
+  EXPECT_EQ(records_from("x 8 0 - 1\n8 a\n")->size(), 1u);
 }
 
 TEST(FileShard, AFileOfOneWriterHasTheChecksumThatXxh128sumPrints) {

@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <future>
+#include <map>
+#include <optional>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -299,6 +301,73 @@ TEST(Heartbeat, KnowsOnRankZeroWhoseConnectionsClosed) {
   EXPECT_EQ(zero.heart->closed(), std::vector<int>{3});
   EXPECT_EQ(zero.heart->aborted_ranks(), std::vector<int>{2});
   EXPECT_TRUE(zero.heart->lost().empty());
+}
+
+using Texts = std::map<int, std::string>;
+
+// Waits for the reports of all ranks under this name.
+Texts reports(Heartbeat& heart, const std::string& name) {
+  std::optional<Texts> found;
+  while (!found) {
+    found = heart.take_reports(name);
+    std::this_thread::yield();
+  }
+  return *found;
+}
+
+TEST(HeartbeatTest, RankZeroGetsTheReportsOfAllOtherRanks) {
+  Listener zero, one, two;
+  zero.heart = serve(zero, 3);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  two.heart = join(two, zero.heart->endpoint(), 2);
+  const std::string large(Heartbeat::kLongestReport, '\n');
+  EXPECT_TRUE(one.heart->report("save 1", large));
+  EXPECT_FALSE(zero.heart->take_reports("save 1"));
+  EXPECT_TRUE(two.heart->report("save 1", ""));
+  EXPECT_EQ(reports(*zero.heart, "save 1"), (Texts{{1, large}, {2, ""}}));
+  EXPECT_FALSE(zero.heart->take_reports("save 1"));
+  EXPECT_EQ(zero.heart->lost(), std::vector<int>());
+  EXPECT_FALSE(one.heart->report("save 2", large + "."));
+}
+
+TEST(HeartbeatTest, AReportReplacesTheOneBefore) {
+  Listener zero, one;
+  zero.heart = serve(zero, 2);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  EXPECT_TRUE(one.heart->report("save 1", "first"));
+  EXPECT_TRUE(one.heart->report("save 2", "second"));
+  EXPECT_EQ(reports(*zero.heart, "save 2"), (Texts{{1, "second"}}));
+  EXPECT_FALSE(zero.heart->take_reports("save 1"));
+}
+
+TEST(HeartbeatTest, AReportOfNoSizeOrTooLargeClosesTheConnection) {
+  for (const char* line :
+       {"report 16777217 save\n", "report -1 save\n", "report 1\n", "report \n"}) {
+    Listener zero{.hang_ups = true};
+    zero.heart = serve(zero, 2);
+    const Socket one = stopped_rank(zero.heart->endpoint(), 1);
+    send_line(one, line);
+    EXPECT_EQ(zero.lost(), std::vector<int>{1}) << line;
+  }
+}
+
+// With a timeout of zero.
+TEST(HeartbeatTest, WithoutHeartbeatsReportsComeAndNoRankIsLost) {
+  Listener zero, one;
+  const auto without = [](Listener& listener) {
+    HeartbeatOptions options = listener.options();
+    options.timeout = milliseconds(0);
+    return options;
+  };
+  zero.heart = std::move(*Heartbeat::serve("127.0.0.1", 3, without(zero)));
+  one.heart = std::move(*Heartbeat::join(zero.heart->endpoint(), 1, without(one)));
+  Socket two = stopped_rank(zero.heart->endpoint(), 2);
+  send_line(two, "report 5 save\nother");
+  two = Socket();
+  while (zero.heart->closed().empty()) std::this_thread::yield();
+  EXPECT_TRUE(one.heart->report("save", "text"));
+  EXPECT_EQ(reports(*zero.heart, "save"), (Texts{{1, "text"}, {2, "other"}}));
+  EXPECT_EQ(zero.heart->lost(), std::vector<int>());
 }
 
 }  // namespace

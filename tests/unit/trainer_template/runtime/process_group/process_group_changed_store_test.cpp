@@ -11,6 +11,7 @@
 #include <torchbridge/process_group.h>
 
 #include "temporary_folder.h"
+#include "trainer_template/runtime/process_group/heartbeat.h"
 #include "trainer_template/runtime/rendezvous/rank_locations.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
 
@@ -22,7 +23,12 @@ using Values = std::map<std::string, std::string>;
 // Whoever reaches the store can change it. What rank 1 of 2 throws at one in which rank 0 has set
 // these values.
 std::string error_with(const Values& changed) {
-  Values values = {{"world size/0", "2"}, {"heartbeat_timeout", "0"}, {"backend/0", "gloo"}};
+  const auto server =
+      Heartbeat::serve("127.0.0.1", 2, {.timeout = std::chrono::milliseconds(0), .token = "token"});
+  Values values = {{"world size/0", "2"},
+                   {"heartbeat_timeout", "0"},
+                   {"heartbeat", "token 127.0.0.1 " + std::to_string((*server)->endpoint().port)},
+                   {"backend/0", "gloo"}};
   for (const auto& [name, value] : changed) values[name] = value;
   const auto store = c10::make_intrusive<c10d::HashStore>();
   c10d::PrefixStore of_run("torchbridge/none/0", store);
