@@ -106,6 +106,8 @@ class Runs:
                     self.running.pop(result[1], None)
         self.exit_code = process.wait()
         timer.cancel()
+        if self.is_cut_off:
+            timer.join()  # ctest ends at once, its tests later
         for name, outcome in outcomes_of(junit).items():
             self.outcomes.setdefault(name, []).append(outcome)
             begin = began.get(name, time.monotonic())
@@ -116,19 +118,21 @@ class Runs:
         self.is_cut_off = True
         if not self.session:
             return
-        signal_session(self.session, signal.SIGTERM)
-        end = time.monotonic() + GRACE_S
-        while time.monotonic() < end and any(processes_of(self.session)):
-            time.sleep(PERIOD_S)
-        signal_session(self.session, signal.SIGKILL)
+        end_session(self.session)
 
     def clean_up(self, tests):
         """Runs the cleanups of fixtures, which CTest leaves out where it is ended."""
         names = [name for name, properties in tests.items() if "FIXTURES_CLEANUP" in properties]
-        if names:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                subprocess.run(["ctest", *self.options, "--parallel", str(len(names)), "-R", exactly(names)],
-                               stdout=subprocess.DEVNULL, timeout=CLEANUP_S)
+        if not names:
+            return
+        with open(self.folder / "cleanup.log", "w") as log:
+            process = subprocess.Popen(["ctest", *self.options, "--parallel", str(len(names)), "-R", exactly(names)],
+                                       stdout=log, stderr=log, start_new_session=True)
+        try:
+            process.wait(CLEANUP_S)
+        except subprocess.TimeoutExpired:
+            print(f"no end within {CLEANUP_S} s: {', '.join(names)}")
+            kill_session(process.pid)
 
     def in_state(self, state):
         return sorted(name for name, tries in self.outcomes.items() if state_of(tries) == state)
@@ -148,19 +152,42 @@ def state_of(tries):
 
 
 def processes_of(session):
+    """(process, process group, name) of each."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            state, _, _, its_session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            name, _, rest = (folder / "stat").read_text().partition(" (")[2].rpartition(") ")
+            state, _, group, its_session = rest.split()[:4]
         except (OSError, ValueError):  # it has ended
             continue
         if int(its_session) == session and state != "Z":
-            yield int(folder.name)
+            yield int(folder.name), int(group), name
 
 
-def signal_session(session, number):
-    for process in processes_of(session):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, number)
+def send(process, number):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
+def end_session(session):
+    """Asks each process to end, also what is started meanwhile, once: the second signal would stop the ending of a
+    script. timeout(1) passes it on to the group that it leads."""
+    asked, begin = set(), time.monotonic()
+    while (found := [*processes_of(session)]) and time.monotonic() < begin + GRACE_S:
+        led = {process for process, _, name in found if name == "timeout"}
+        for process, group, _ in found:
+            if process not in asked and (process == group or group not in led):
+                send(process, signal.SIGTERM)
+                asked.add(process)
+        time.sleep(PERIOD_S)
+    kill_session(session)
+
+
+def kill_session(session):
+    end = time.monotonic() + 1
+    while (found := [*processes_of(session)]) and time.monotonic() < end:
+        for process, _, _ in found:
+            send(process, signal.SIGKILL)
+        time.sleep(PERIOD_S)
 
 
 def outcomes_of(junit):
@@ -278,22 +305,27 @@ def main():
         tests = declared([*options, *first])
         green, line = judge(runs, tests, first)
     except BaseException as error:  # as of ctrl-C, or of a full disk
+        ignore_signals()
         green, line = False, f"tests: red: no verdict: {type(error).__name__}: {error}"
         runs.cut_off()
-        raise
-    finally:
-        if runs.is_cut_off:
-            runs.clean_up(tests)
-        with (folder / "phases").open("a") as phases:
-            phases.write(f"tests {time.monotonic() - began:.0f}\n")
-        (folder / "verdict").write_text(line + "\n")
-        print("\n" + line, flush=True)
+    ignore_signals()
+    if runs.is_cut_off:
+        runs.clean_up(tests)
+    print("\n" + line, flush=True)
+    (folder / "verdict").write_text(line + "\n")
+    with (folder / "phases").open("a") as phases:
+        phases.write(f"tests {time.monotonic() - began:.0f}\n")
     sys.exit(0 if green else 1)
 
 
 def end(*_):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # timeout(1) sends two: to its child and to its group
+    ignore_signals()  # timeout(1) sends two: to its child and to its group
     sys.exit("SIGTERM")
+
+
+def ignore_signals():
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def judge(runs, tests, first):

@@ -59,6 +59,9 @@ CASES = {
         last="CI: red after N s: 9999 MB of disk are free, 10000 are needed: the machine, not the change"),
     "a path with a blank": dict(
         folder="a b", code=1, last="CI: red after N s: the path 'PWD' has a blank, which slurm.conf does not allow"),
+    "a signal ends a step whose output is in a file": dict(
+        releases="sleep 1000 & wait", ends_after="$ scripts/releases trixie", code=1,
+        last="CI: red after N s: ended by a signal"),
     "a signal ends it": dict(
         test="trap 'echo ended >ended; exit 1' TERM; echo started; sleep 1000 & wait", ends_after="started", code=1,
         made="ended", last="CI: red after N s: ended by a signal"),

@@ -94,10 +94,12 @@ CASES = {
         tests="add_test(NAME one COMMAND sh -c \"seq 100000; echo why; exit 1\")", code=1, shown=["    why"],
         verdict="tests: red: 0 of 1 passed, 0 skipped; 1 regression: one"),
     # It has a process group of its own, as the cases on clusters.
-    "the time for all tests ends them and what a fixture has started": dict(
-        tests=FIXTURE + "fails(0 one)\nadd_test(NAME two COMMAND timeout 1000 bash -c "
-              "\"trap 'echo >ended' EXIT; sleep 1000\")\nset_tests_properties(two PROPERTIES FIXTURES_REQUIRED f)",
-        seconds=10, code=1, made="ended", tries={"up": 1, "down": 1},
+    "the time for all tests ends them, then what a fixture has started": dict(
+        tests="fails(0 up FIXTURES_SETUP f)\nfails(0 one)\nadd_test(NAME two COMMAND timeout 1000 sh -c "
+              "\"trap 'sleep 1; echo >ended; exit' TERM; sleep 1000 & wait\")\nset_tests_properties(two PROPERTIES "
+              "FIXTURES_REQUIRED f)\nadd_test(NAME down COMMAND sh -c \"[ -e ended ] && echo >down_after_two\")\n"
+              "set_tests_properties(down PROPERTIES FIXTURES_CLEANUP f)",
+        seconds=10, code=1, made="down_after_two", tries={"up": 1},
         verdict="tests: red: 0 of 4 passed, 0 skipped; the time for the tests is over while these run: two; "
                 "4 have no result"),
     "a signal ends the tests and what a fixture has started": dict(
