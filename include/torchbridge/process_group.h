@@ -30,7 +30,9 @@ struct LaunchOrigin;  // likewise
 
 namespace torchbridge::train {
 
+class Checkpoints;
 class FormedGroup;
+class Heartbeat;
 
 // Some or all ranks of a job, and their collectives. Every member function is a collective unless
 // it is marked "not collective": all ranks of the group call it, in the same order, from one
@@ -139,14 +141,6 @@ class ProcessGroup : public RankGroup {
   std::unique_ptr<Subgroup> per_node();
   std::unique_ptr<Subgroup> across_nodes();
 
-  // The two below are not collective; any thread may call them. Over connections that only ranks of
-  // this run have, unlike the store's: a rank sends rank 0 a text under a name without a newline,
-  // which replaces the one before. Throws TrainError if it is longer than 16 MiB.
-  void report(const std::string& name, const std::string& text);
-  // On rank 0: the texts of all other ranks under this name, by rank, once the last has come; then
-  // they are forgotten.
-  std::optional<std::vector<std::string>> take_reports(const std::string& name);
-
   // Collective: the orderly end, at most ten seconds; throws where a rank does not take part.
   void leave();
 
@@ -159,6 +153,7 @@ class ProcessGroup : public RankGroup {
   [[noreturn]] void report_and_exit(const std::exception& error);
 
  private:
+  friend class Checkpoints;  // ranks report their writes over the heartbeat's connections
   struct State;
   void join(Launch& launch, const GroupOptions& options,
             const c10::intrusive_ptr<c10d::Store>& store);
@@ -166,6 +161,7 @@ class ProcessGroup : public RankGroup {
   void start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_timeout);
   std::unique_ptr<Subgroup> own_subgroup(const std::vector<std::vector<int>>& partition);
   std::vector<std::vector<int>> nodes();
+  std::shared_ptr<Heartbeat> link() const;
   void end();
 
   Layout layout_;

@@ -146,11 +146,10 @@ FALSE = (b"failed \x1b]0;a false line\x07\n", b"x 8 0 - 30000000", b"", b"yes", 
 
 
 def change_store(port):
-    """Each key that exists, and those that a save and a failure might read next, until the store ends."""
+    """Each key that exists, and those that a failure might read next, until the store ends."""
     ranks = range(3)
     names = [b"own error", b"reporters",
-             *(b"%s/%d" % (name, rank) for name in (b"noticed", b"ended", b"done", b"joined") for rank in ranks),
-             *(b"checkpoint/step-%08d/%d" % (step, rank) for step in range(100, 1001, 100) for rank in ranks)]
+             *(b"%s/%d" % (name, rank) for name in (b"noticed", b"ended", b"done", b"joined") for rank in ranks)]
     store, turn, deleted, prefixes = Store(port), 0, 0, set()
     with selectors.DefaultSelector() as ended, contextlib.suppress(OSError):
         ended.register(sys.stdin, selectors.EVENT_READ)

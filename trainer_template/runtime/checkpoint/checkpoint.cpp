@@ -242,7 +242,8 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
       .resumed_from = resumed_from_,
       .bytes_per_s = options_.bytes_per_s,
       .low_priority = copies,
-      .group = group_,
+      .rank = rank,
+      .link = group_.link(),
       .name = name,
   });
   optimizer.read_until([copied = running_->copied(), from_gpu = snapshot_->copied()] {

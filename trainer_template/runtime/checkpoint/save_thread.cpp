@@ -54,10 +54,12 @@ SaveThread::SaveThread(SaveRequest request) try
 
 void SaveThread::run(const std::stop_token& stop) try {
   ShardReport own = write_own_shards(stop);
-  if (!request_.group.is_first()) {
-    // Before wait_written() returns.
-    request_.group.report(request_.name,
-                          own ? to_text(*own) : std::string(kFailed) + own.error().message);
+  if (request_.rank != 0) {
+    std::string text = own ? to_text(*own) : std::string(kFailed) + own.error().message;
+    if (text.size() > Heartbeat::kLongestReport)
+      text = std::string(kFailed) + formatted("its report has {} bytes, more than {}", text.size(),
+                                              Heartbeat::kLongestReport);
+    request_.link->report(request_.name, text);  // before wait_written() returns
     return finish({});
   }
   {
@@ -90,7 +92,9 @@ SaveThread::ShardReport SaveThread::write_own_shards(const std::stop_token& stop
 
 Result<std::vector<SaveThread::ShardReport>> SaveThread::collect_reports(
     const std::stop_token& stop, ShardReport own) {
-  auto texts = request_.group.take_reports(request_.name);
+  std::vector<ShardReport> reports = {std::move(own)};
+  if (!request_.link) return reports;
+  auto texts = request_.link->take_reports(request_.name);
   for (milliseconds poll = kFirstPoll; !texts; poll = std::min(poll * 2, kLastPoll)) {
     {
       const std::scoped_lock lock(mutex_);
@@ -99,10 +103,9 @@ Result<std::vector<SaveThread::ShardReport>> SaveThread::collect_reports(
                                seconds_text(kOnItsWay.count()))};
     }
     pause(stop, poll);
-    texts = request_.group.take_reports(request_.name);
+    texts = request_.link->take_reports(request_.name);
   }
-  std::vector<ShardReport> reports = {std::move(own)};
-  for (const std::string& text : *texts) {
+  for (const auto& [rank, text] : *texts) {
     reports.push_back(text.starts_with(kFailed)
                           ? ShardReport(Error{printable(text.substr(kFailed.size()))})
                           : records_from(text));

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -15,12 +16,11 @@
 #include <thread>
 #include <vector>
 
-#include <torchbridge/process_group.h>
-
 #include "bridge/base/result.h"
 #include "trainer_template/runtime/checkpoint/snapshot.h"
 #include "trainer_template/runtime/checkpoint_format/file_layer.h"
 #include "trainer_template/runtime/checkpoint_format/publish.h"
+#include "trainer_template/runtime/process_group/heartbeat.h"
 
 namespace torchbridge::train {
 
@@ -36,12 +36,13 @@ struct SaveRequest {
   double bytes_per_s = 0;  // of this rank; 0: no limit
   // After the copy, the thread runs at a lower priority than the training.
   bool low_priority = false;
-  // Carries the records of the ranks to rank 0; its collectives are not used.
-  ProcessGroup& group;
+  int rank = 0;
+  // Carries the records of the ranks to rank 0; null with one rank.
+  std::shared_ptr<Heartbeat> link;
   std::string name;  // of the records, unique to this save
 };
 
-// Uses no collective of the process group, for training does meanwhile. Only the constructor
+// Does not use the process group, which training uses meanwhile. Only the constructor
 // throws: TrainError, if the system cannot start a thread.
 class SaveThread {
  public:
@@ -59,7 +60,7 @@ class SaveThread {
   void lift_rate_limit();
   // Whether the save has ended on this rank.
   bool done() const { return done_; }
-  // Returns when this rank's shards are written or have failed; then rank 0 has its report.
+  // Returns when this rank's shards are written or have failed; then its report is on its way.
   void wait_written();
   // For rank 0, when all ranks have returned from wait_written(): waits for the end of the save and
   // returns its error, which is printed already; empty if the checkpoint is complete.

@@ -130,11 +130,11 @@ class Heartbeat::Thread {
   }
   std::optional<std::map<int, std::string>> take_reports(const std::string& name) {
     const std::scoped_lock lock(mutex_);
-    const auto is_of_name = [&](const auto& one) { return one.second.name == name; };
-    if (static_cast<std::size_t>(std::ranges::count_if(reports_, is_of_name)) < others_)
-      return std::nullopt;
     std::map<int, std::string> texts;
-    for (auto& [rank, one] : reports_) texts[rank] = std::move(one.text);
+    for (const auto& [rank, one] : reports_) {
+      if (one.name == name) texts[rank] = one.text;
+    }
+    if (texts.size() < others_) return std::nullopt;
     reports_.clear();
     return texts;
   }
@@ -205,9 +205,7 @@ class Heartbeat::Thread {
       if (Clock::now() < next_beat) continue;
       // A failed send is ignored: a closed connection is noticed by reading, after the peer's last
       // line.
-      for (Peer& peer : peers_) {
-        if (is_watching()) send_line(peer, std::string_view(&kBeat, 1));
-      }
+      for (Peer& peer : peers_) send_line(peer, std::string_view(&kBeat, 1));
       find_timeouts();
       find_hang();
       can_accept_ = true;
@@ -357,13 +355,14 @@ class Heartbeat::Thread {
     const auto rank = line.starts_with(' ')
                           ? parse_integer(std::string_view(line).substr(1), 1, kHighestRank)
                           : std::nullopt;
-    if (!rank) {
+    // A second connection of a rank is not the rank's.
+    if (!rank || absent_.erase(static_cast<int>(*rank)) == 0) {
       peer.socket = Socket();
       return;
     }
     peer.rank = static_cast<int>(*rank);
     peer.last_received = Clock::now();
-    if (absent_.erase(peer.rank) > 0) are_all_here_ = absent_.empty();
+    are_all_here_ = absent_.empty();
     const std::scoped_lock lock(mutex_);
     if (!lost_.empty())
       // The others got it before this one connected.
@@ -424,6 +423,7 @@ class Heartbeat::Thread {
   }
 
   void lose(const std::vector<int>& ranks, bool gone) {
+    if (!is_watching()) return;
     {
       const std::scoped_lock lock(mutex_);
       if (!lost_.empty()) return;
@@ -497,11 +497,8 @@ void Heartbeat::announce_abort() { thread_->end_with(kBroke); }
 void Heartbeat::stop() { thread_->stop(); }
 std::vector<int> Heartbeat::aborted_ranks() const { return thread_->aborted_ranks(); }
 std::vector<int> Heartbeat::closed() const { return thread_->closed(); }
-Status Heartbeat::report(const std::string& name, const std::string& text) {
-  if (text.size() > kLongestReport)
-    return Error{formatted("a report of {} bytes, more than {}", text.size(), kLongestReport)};
+void Heartbeat::report(const std::string& name, const std::string& text) {
   thread_->report(name, text);
-  return Ok();
 }
 std::optional<std::map<int, std::string>> Heartbeat::take_reports(const std::string& name) {
   return thread_->take_reports(name);

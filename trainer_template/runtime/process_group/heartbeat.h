@@ -20,8 +20,8 @@ struct HeartbeatOptions {
   // A rank that sends nothing for so long is lost. Zero: none is ever lost, and the connections
   // carry reports alone.
   std::chrono::milliseconds timeout{4000};
-  // Random, of this job, no newline. A connection that does not begin with it within `timeout` is
-  // closed, and of many without it the oldest.
+  // Random, of this job, no newline. A connection that does not begin with it within `timeout`, or
+  // within 5 s where that is zero, is closed, and of many without it the oldest.
   std::string token;
   // How long this rank has waited in a collective, zero where it does not; called on the
   // heartbeat's thread. A rank that closes its connection without leave() is lost once this rank
@@ -70,9 +70,10 @@ class Heartbeat {
   // Ends the thread at once, where it has not ended, and sends nothing. Like the other two it
   // closes the connections; what was found until then can still be read.
   void stop();
-  // Of another rank than 0: sends rank 0 a text under a name, which has no newline; it replaces the
-  // one before. An error where it is longer than kLongestReport. Does not wait. Any thread.
-  Status report(const std::string& name, const std::string& text);
+  // Of another rank than 0: sends rank 0 a text of at most kLongestReport under a name, which has
+  // no newline; it replaces the one before. Does not wait, nor do leave() and announce_abort(). Any
+  // thread.
+  void report(const std::string& name, const std::string& text);
   // On rank 0: by rank, the texts of all other ranks under this name, once the last has come; then
   // they are forgotten. Any thread.
   std::optional<std::map<int, std::string>> take_reports(const std::string& name);

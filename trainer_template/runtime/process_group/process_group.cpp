@@ -169,7 +169,7 @@ struct ProcessGroup::State {
   std::atomic<bool> fails_by_itself{false};  // see BrokenGroup
   std::atomic<c10d::ErrorType> backend_error{
       c10d::ErrorType::SUCCESS};    // that made this rank abort the group
-  std::unique_ptr<Heartbeat> link;  // null with one rank
+  std::shared_ptr<Heartbeat> link;  // null with one rank
   // Null where it is off; else that of `link`. Its thread starts the two below, so end() and
   // leave() stop it. Set under message_mutex, because the watchdog's thread reads it.
   Heartbeat* heartbeat = nullptr;
@@ -514,14 +514,14 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
 }
 
 // Rank 0's timeout holds for all ranks. With its own, a rank would take ranks of a longer one for
-// lost, or send heartbeats where rank 0 does not listen.
+// lost.
 void ProcessGroup::start_heartbeat(const std::string& own_address,
                                    std::chrono::milliseconds own_timeout) {
   constexpr const char *kTimeout = "heartbeat_timeout", *kServer = "heartbeat";
   failpoint("heartbeat");
   c10d::Store& store = *state_->store;
   if (is_first()) put(store, kTimeout, std::to_string(own_timeout.count()));
-  const std::string given = get(store, kTimeout);
+  const std::string given = is_first() ? std::to_string(own_timeout.count()) : get(store, kTimeout);
   const auto timeout = parse_integer(given, 0, INT32_MAX);
   if (!timeout) throw changed_key(kTimeout, given, "a number of milliseconds");
   const milliseconds heartbeat_timeout{*timeout};
@@ -626,18 +626,7 @@ std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(
   return own;
 }
 
-void ProcessGroup::report(const std::string& name, const std::string& text) {
-  value_or_throw(state_->link->report(name, text));
-}
-
-std::optional<std::vector<std::string>> ProcessGroup::take_reports(const std::string& name) {
-  std::vector<std::string> texts;
-  if (!state_->link) return texts;
-  auto reports = state_->link->take_reports(name);
-  if (!reports) return std::nullopt;
-  for (auto& [rank, text] : *reports) texts.push_back(std::move(text));
-  return texts;
-}
+std::shared_ptr<Heartbeat> ProcessGroup::link() const { return state_->link; }
 
 void ProcessGroup::leave() {
   failpoint("exit");
