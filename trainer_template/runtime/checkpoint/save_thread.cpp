@@ -8,6 +8,7 @@
 
 #include <torchbridge/errors.h>
 
+#include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/console.h"
 
