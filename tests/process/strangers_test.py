@@ -76,6 +76,10 @@ class Job:
         if codes != [0] * RANKS:
             fail(f"the ranks ended with {codes}:\n{self.output()}")
 
+    def wait_for_first_step(self):
+        while self.is_running() and not self.curve():
+            time.sleep(0.01)
+
     def is_running(self):
         return all(rank.poll() is None for rank in self.ranks)
 
@@ -184,8 +188,7 @@ def run_beside_changed_store(trainer, folder, undisturbed):
     """The second user changes and deletes all keys of the store once the ranks have joined."""
     job = Job(trainer, folder)
     try:
-        while job.is_running() and not job.curve():
-            time.sleep(0.01)
+        job.wait_for_first_step()
         with stranger("store", str(PORT)) as attack:
             job.end()
             changed, _ = attack.communicate("", timeout=60)
@@ -204,8 +207,7 @@ def run_failure_beside_changed_store(trainer, folder, signum):
     """Rank 2 stops or dies. The others end before libtorch's time limit, whatever the store says."""
     job = Job(trainer, folder, steps=1000000)
     try:
-        while job.is_running() and not job.curve():
-            time.sleep(0.01)
+        job.wait_for_first_step()
         with stranger("store", str(PORT)) as attack:
             if attack.stdout.readline() != "changes\n":
                 fail(f"the second user changes nothing:\n{job.output()}")
