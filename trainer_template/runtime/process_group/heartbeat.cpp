@@ -130,11 +130,12 @@ class Heartbeat::Thread {
   }
   std::optional<std::map<int, std::string>> take_reports(const std::string& name) {
     const std::scoped_lock lock(mutex_);
+    const auto is_of_name = [&](const auto& one) { return one.second.name == name; };
+    if (static_cast<std::size_t>(std::ranges::count_if(reports_, is_of_name)) < others_)
+      return std::nullopt;
+    // One of each rank: all of this name.
     std::map<int, std::string> texts;
-    for (const auto& [rank, one] : reports_) {
-      if (one.name == name) texts[rank] = one.text;
-    }
-    if (texts.size() < others_) return std::nullopt;
+    for (auto& [rank, one] : reports_) texts[rank] = std::move(one.text);
     reports_.clear();
     return texts;
   }

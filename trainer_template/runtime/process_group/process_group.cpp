@@ -521,10 +521,13 @@ void ProcessGroup::start_heartbeat(const std::string& own_address,
   failpoint("heartbeat");
   c10d::Store& store = *state_->store;
   if (is_first()) put(store, kTimeout, std::to_string(own_timeout.count()));
-  const std::string given = is_first() ? std::to_string(own_timeout.count()) : get(store, kTimeout);
-  const auto timeout = parse_integer(given, 0, INT32_MAX);
-  if (!timeout) throw changed_key(kTimeout, given, "a number of milliseconds");
-  const milliseconds heartbeat_timeout{*timeout};
+  milliseconds heartbeat_timeout = own_timeout;
+  if (!is_first()) {
+    const std::string given = get(store, kTimeout);
+    const auto timeout = parse_integer(given, 0, INT32_MAX);
+    if (!timeout) throw changed_key(kTimeout, given, "a number of milliseconds");
+    heartbeat_timeout = milliseconds(*timeout);
+  }
   state_->abort_watchdog = std::make_unique<AbortWatchdog>(kAbortTimeout, [state = state_.get()] {
     const std::runtime_error lost("the connections between the ranks were lost");
     state->report_and_exit(lost);
