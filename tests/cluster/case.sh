@@ -111,6 +111,9 @@ with_slurmstepd() {
   with_file "$1" "$slurmstepd" "$work/wrapper"
 }
 trap 'as_before; rm -rf "$work"' EXIT
+# timeout(1) asks a case twice to end, first alone and then with its group: without a trap bash ends at once, and the
+# traps for EXIT, of which some take a cluster down, are lost.
+trap 'trap : TERM; exit 143' TERM
 
 # wait_for SECONDS COMMAND...: until the command succeeds. The seconds are those that the machine had: a turn of the
 # loop uses up at most three of its periods, so that a machine that stands still does not fail the case; but not more
