@@ -3,13 +3,17 @@
 #include <grp.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
+
+#include "bridge/host/text_file.h"
 
 namespace torchbridge {
 namespace {
@@ -44,8 +48,23 @@ bool become(const UserIds& user) {
          real_group == user.group && effective_group == user.group && saved_group == user.group;
 }
 
+// What the user gives is read here, outside the job's limit of memory. slurmstepd's own
+// counts too: the stacks of its threads. Field 6 of /proc/self/statm: "data + stack", in pages.
+void limit_memory() {
+  constexpr std::size_t kRoom = 256 << 20;
+  const auto pages = read_text("/proc/self/statm");
+  unsigned long used = 0;
+  if (!pages || !*pages || std::sscanf((*pages)->c_str(), "%*u %*u %*u %*u %*u %lu", &used) != 1)
+    return;
+  const rlim_t most = used * static_cast<unsigned long>(getpagesize()) + kRoom;
+  const rlimit limit{most, most};
+  setrlimit(RLIMIT_DATA, &limit);
+}
+
 [[noreturn]] void run_child(const UserIds& user, const std::function<bool()>& act) noexcept try {
-  _exit(become(user) && act() ? EXIT_SUCCESS : EXIT_FAILURE);
+  if (!become(user)) _exit(EXIT_FAILURE);
+  limit_memory();
+  _exit(act() ? EXIT_SUCCESS : EXIT_FAILURE);
 } catch (const std::exception&) {
   _exit(EXIT_FAILURE);
 }

@@ -1,16 +1,13 @@
 #include "spank_plugin/step_answers.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 
 #include "bridge/base/message_text.h"
 #include "bridge/base/random_number.h"
 #include "bridge/core/launchers/slurm.h"
 #include "bridge/core/nested_launch.h"
-#include "bridge/host/text_file.h"
 #include "bridge/net/address.h"
 #include "bridge/step/step_plan.h"
 #include "spank_plugin/as_user.h"
@@ -42,7 +39,7 @@ void ask_for_placement(spank_t spank, const SharedTaskTable& table, EnvMap& envi
 }
 
 // The answer that the tasks find where this process is ended because a look-up takes too long.
-std::string no_answer(const std::vector<std::string>& names) {
+std::string unanswered_names(const std::vector<std::string>& names) {
   std::string text;
   for (const auto& name : names) {
     text += formatted(
@@ -52,21 +49,7 @@ std::string no_answer(const std::vector<std::string>& names) {
   return text;
 }
 
-// The user's lists of nodes are parsed here, outside the job's limit of memory. slurmstepd's own
-// counts too: the stacks of its threads. Field 6 of /proc/self/statm: "data + stack", in pages.
-void limit_memory() {
-  constexpr std::size_t kRoom = 256 << 20;
-  const auto pages = read_text("/proc/self/statm");
-  unsigned long used = 0;
-  if (!pages || !*pages || std::sscanf((*pages)->c_str(), "%*u %*u %*u %*u %*u %lu", &used) != 1)
-    return;
-  const rlim_t most = used * static_cast<unsigned long>(getpagesize()) + kRoom;
-  const rlimit limit{most, most};
-  setrlimit(RLIMIT_DATA, &limit);
-}
-
 void ask(spank_t spank, const NodeState& state) {
-  limit_memory();
   const EnvMap given = without_plugin_variables(job_environment(spank));
   const auto options = requested_options(state.lists, job_environment(spank));
   if (!is_rank_step(spank) || !options || !*options) return;
@@ -81,7 +64,7 @@ void ask(spank_t spank, const NodeState& state) {
   const char* const own_node = getenv("SLURMD_NODENAME");
   const auto names = names_of_step(*facts, *step, own_node != nullptr ? own_node : "");
   if (names.empty()) return;
-  state.table.set_answer(SharedTaskTable::kNames, no_answer(names));
+  state.table.set_answer(SharedTaskTable::kNames, unanswered_names(names));
   setenv("RES_OPTIONS", "timeout:2 attempts:2", 1);  // for a name server that does not answer
   const auto ask_controller = [&](const std::string& name) {
     return wait_before_request(spank), node_addr_of(name);

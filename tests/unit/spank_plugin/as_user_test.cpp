@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,6 +48,14 @@ TEST(RunAsUser, HasTheUsersRights) {
 // Slurmstepd's memory: neither for the user's debugger nor in a core file.
 TEST(RunAsUser, CannotBeTracedOrDumped) {
   EXPECT_TRUE(run([] { return prctl(PR_GET_DUMPABLE) == 0; }));
+}
+
+TEST(RunAsUser, HasABoundOfMemory) {
+  EXPECT_TRUE(run([] {
+    rlimit limit{};
+    return getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+           limit.rlim_max == limit.rlim_cur;
+  }));
 }
 
 // The user may stop the child, which has the user's rights.
