@@ -35,22 +35,27 @@ TEST(SrunOptions, ShowThatTheUserHasDecidedOnFailures) {
 TEST(SrunOptions, OfOtherWordsDecideNothing) {
   const struct {
     Words command_line, program;
-  } kCases[] = {{{}, {}},
-                {{"srun", "true"}, {"true"}},
-                {{"srun", "true"}, {}},
+  } kCases[] = {{{"srun", "true"}, {"true"}},
                 {{"srun", "-N2", "--kill-on-invalid-dep=yes", "true"}, {"true"}},
                 {{"srun", "--no-kill=off", "true"}, {"true"}},
                 {{"srun", "-k", "-kno", "true"}, {"true"}},
                 {{"srun", "python", "train.py", "-K", "--no-kill"},
                  {"python", "train.py", "-K", "--no-kill"}},
                 // The programs of other components are not known.
-                {{"srun", "-k", "a", "-K", ":", "b", "-K"}, {"b", "-K"}},
-                // Not the end of the command line, which may have been cut.
-                {{"srun", "-k", "a", "b"}, {"a", "c"}}};
+                {{"srun", "-k", "a", "-K", ":", "b", "-K"}, {"b", "-K"}}};
   for (const auto& test : kCases) {
     EXPECT_FALSE(has_decided_on_failures(test.command_line, test.program, {}))
         << ::testing::PrintToString(test.program);
   }
+}
+
+// Their end may be anything: what the user has decided is not known.
+TEST(SrunOptions, ThatAreNotKnownHaveDecided) {
+  const struct {
+    Words command_line, program;
+  } kCases[] = {{{}, {}}, {{"srun", "true"}, {}}, {{"srun", "a", "b"}, {"a", "c"}}};
+  for (const auto& test : kCases)
+    EXPECT_TRUE(has_decided_on_failures(test.command_line, test.program, {}));
 }
 
 // As srun gives it: the content of the file is behind its name.
