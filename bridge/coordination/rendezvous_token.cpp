@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "bridge/base/message_text.h"
-#include "bridge/base/take_until.h"
 #include "bridge/core/agent_command.h"
 #include "bridge/host/file_owner.h"
 #include "bridge/net/socket.h"
@@ -17,15 +16,6 @@
 
 namespace torchbridge {
 namespace {
-
-constexpr std::string_view kBlanks = " \t\r\n";
-
-Result<std::string> checked(const std::string& source, std::string_view token) {
-  if (token.size() >= kShortestToken && token.size() <= kLongestToken) return std::string(token);
-  return Error{formatted(
-      "{}: the token has {} characters: expected {} to {}, as openssl rand -hex 16 prints", source,
-      token.size(), kShortestToken, kLongestToken)};
-}
 
 Result<std::string> read_token(const std::string& path) {
   const std::string source = formatted("--rdzv-token-file '{}'", printable(path));
@@ -37,13 +27,13 @@ Result<std::string> read_token(const std::string& path) {
                                 : std::strerror(errno));
   }
   if (!S_ISREG(status.st_mode)) return wrong("it is no file");
-  if (const std::string other = who_else_may(kReadOrWrite, status); !other.empty()) {
+  if (const std::string other = access_of_others(kReadOrWrite, status); !other.empty()) {
     return wrong(formatted("it {}: make one that this user alone can read (chmod 600)", other));
   }
   char text[2 * kLongestToken];
   const ssize_t size = read(file.descriptor(), text, sizeof text);
   if (size < 0) return wrong(std::strerror(errno));
-  return checked(source, trimmed({text, static_cast<std::size_t>(size)}, kBlanks));
+  return checked_token(source, {text, static_cast<std::size_t>(size)});
 }
 
 }  // namespace
@@ -51,8 +41,7 @@ Result<std::string> read_token(const std::string& path) {
 Result<std::string> rendezvous_token(const std::string& file, const EnvMap& environment) {
   if (!file.empty()) return read_token(file);
   const auto variable = environment.get(kTokenVariable);
-  return variable ? checked(kTokenVariable, trimmed(*variable, kBlanks))
-                  : Result<std::string>(std::string());
+  return variable ? checked_token(kTokenVariable, *variable) : Result<std::string>(std::string());
 }
 
 }  // namespace torchbridge

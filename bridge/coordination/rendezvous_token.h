@@ -9,9 +9,6 @@
 
 namespace torchbridge {
 
-// Characters of a token. 32 hexadecimal digits hold 128 bits.
-inline constexpr std::size_t kShortestToken = 16, kLongestToken = 1024;
-
 // The content of `file` without the blanks around it where the name is not empty, else the variable
 // kTokenVariable; empty where there is none. An error where the token is too short or too long,
 // where the file cannot be read, and where another user can read or write it. Errors do not contain

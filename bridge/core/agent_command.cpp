@@ -1,7 +1,9 @@
 #include "bridge/core/agent_command.h"
 
 #include <algorithm>
-#include <string_view>
+
+#include "bridge/base/message_text.h"
+#include "bridge/base/take_until.h"
 
 namespace torchbridge {
 namespace {
@@ -33,6 +35,14 @@ bool is_torchrun(std::string_view word) {
 }
 
 }  // namespace
+
+Result<std::string> checked_token(const std::string& source, std::string_view token) {
+  token = trimmed(token, " \t\r\n");
+  if (token.size() >= kShortestToken && token.size() <= kLongestToken) return std::string(token);
+  return Error{formatted(
+      "{}: the token has {} characters: expected {} to {}, as openssl rand -hex 16 prints", source,
+      token.size(), kShortestToken, kLongestToken)};
+}
 
 bool is_agent(const std::vector<std::string>& program) {
   const auto words = words_of(program);

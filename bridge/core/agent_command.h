@@ -2,14 +2,22 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 
 // Has the token of a run over several nodes (docs/use/run_nodes.md). Workers do not get it.
 inline constexpr char kTokenVariable[] = "TORCHBRIDGE_RDZV_TOKEN";
+// Characters of a token. 32 hexadecimal digits hold 128 bits.
+inline constexpr std::size_t kShortestToken = 16, kLongestToken = 1024;
+
+// The token without the blanks around it. An error, which does not contain the token, begins with
+// `source`: the token is too short or too long.
+Result<std::string> checked_token(const std::string& source, std::string_view token);
 
 // Whether the program, or the text that a shell runs, is torchrun or `torchbridge run`. Commands in
 // a script file are not read. `program`: its name and arguments; with srun's --multi-prog the

@@ -27,9 +27,11 @@ std::optional<Endpoint> StepOptions::exported_endpoint() const {
 }
 
 Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions& options) {
-  StepOptions step{.options = options,
-                   .exported = {},
-                   .token = std::string(environment.get(kTokenVariable).value_or(""))};
+  const std::string_view exported = environment.get(kTokenVariable).value_or("");
+  const auto token = exported.empty() ? Result<std::string>(std::string())
+                                      : checked_token(kTokenVariable, exported);
+  if (!token) return token.error();
+  StepOptions step{.options = options, .exported = {}, .token = *token};
   if (options.override_user) return step;
   const auto port = environment.integer("MASTER_PORT", 1, 65535);
   if (!port) return port.error();

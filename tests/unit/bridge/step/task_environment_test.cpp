@@ -43,6 +43,14 @@ TaskEnvironment environment_of(const TaskPosition& at, std::vector<int> tasks_pe
   return *task_environment(*plan, environment, Socket(), program);
 }
 
+TEST(StepOptions, RefuseATokenThatCanBeGuessed) {
+  const auto step = step_options({{"TORCHBRIDGE_RDZV_TOKEN", "x"}}, {});
+  ASSERT_FALSE(step);
+  EXPECT_NE(step.error().message.find("TORCHBRIDGE_RDZV_TOKEN: the token has 1 characters"),
+            std::string::npos)
+      << step.error().message;
+}
+
 std::vector<std::string> notes(const TaskPosition& at, Placement placement, const char* list) {
   return environment_of(at, {3, 1}, placement, list, {}).notes;
 }
