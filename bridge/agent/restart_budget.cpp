@@ -80,7 +80,7 @@ Result<RestartBudget> RestartBudget::open(const RunOptions& options, int guardia
   if (!file.open() || fstat(file.descriptor(), &opened) != 0)
     return cannot_keep(path, std::strerror(errno));
   const std::string other =
-      S_ISREG(opened.st_mode) ? who_else_may(kReadOrWrite, opened) : "is no file";
+      S_ISREG(opened.st_mode) ? access_of_others(kReadOrWrite, opened) : "is no file";
   if (!other.empty()) return cannot_keep(path, formatted("it {}: give another --log-dir", other));
   const auto content = read_content(file, path);
   if (!content) return content.error();

@@ -8,7 +8,7 @@
 
 namespace torchbridge {
 
-std::string who_else_may(mode_t bits, const struct stat& file) {
+std::string access_of_others(mode_t bits, const struct stat& file) {
   if (file.st_uid != geteuid() && file.st_uid != 0)
     return formatted("belongs to uid {}", file.st_uid);
   if ((file.st_mode & bits) == 0) return "";

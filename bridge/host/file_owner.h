@@ -13,6 +13,6 @@ inline constexpr mode_t kWrite = S_IWGRP | S_IWOTH, kReadOrWrite = kWrite | S_IR
 // What lets another user than this one and root do what `bits` allow, as a predicate: "belongs to
 // uid 1001", "has the mode 0664"; empty where nothing does. `file` is of fstat: of what is open,
 // and not of what a name led to.
-std::string who_else_may(mode_t bits, const struct stat& file);
+std::string access_of_others(mode_t bits, const struct stat& file);
 
 }  // namespace torchbridge

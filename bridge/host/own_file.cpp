@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
@@ -15,14 +16,23 @@
 namespace torchbridge {
 namespace {
 
+// The folders of the system where all may write. In a user namespace their owner has the number of
+// nobody, as any other user outside has.
+bool is_of_the_system(const std::string& folder) {
+  constexpr std::string_view kFolders[] = {"/tmp", "/var/tmp", "/dev/shm"};
+  return std::ranges::find(kFolders, folder) != std::end(kFolders);
+}
+
 Status check_folder(const std::string& folder) {
   struct stat found {};
   if (stat(folder.c_str(), &found) != 0) {
     return Error{formatted("folder '{}': {}", printable(folder), std::strerror(errno))};
   }
   // In a folder that all may write, the sticky bit keeps each user's files from the others.
-  const mode_t bits = (found.st_mode & S_ISVTX) != 0 ? 0 : kWrite;
-  const std::string other = who_else_may(bits, found);
+  const bool is_sticky = (found.st_mode & S_ISVTX) != 0;
+  if (is_sticky && is_of_the_system(folder)) return Ok{};
+  const mode_t bits = is_sticky ? 0 : kWrite;
+  const std::string other = access_of_others(bits, found);
   if (other.empty()) return Ok{};
   return Error{
       formatted("its folder '{}' {}, so that another user may replace the file: give a file in a "
@@ -34,7 +44,7 @@ Status check_file(const struct stat& file) {
   if (S_ISLNK(file.st_mode)) return Error{"it is a symbolic link: give the file itself"};
   if (!S_ISREG(file.st_mode)) return Error{"it is no file"};
   // Who can read a file can lock it (flock), and hold up all who do the same.
-  const std::string other = who_else_may(kReadOrWrite, file);
+  const std::string other = access_of_others(kReadOrWrite, file);
   if (other.empty()) return Ok{};
   return Error{
       formatted("it {}: give a file that this user alone can read and write (chmod 600)", other)};

@@ -6,15 +6,36 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include "bridge/base/message_text.h"
+#include "bridge/base/take_until.h"
+#include "bridge/host/text_file.h"
 
 namespace torchbridge {
 
+namespace {
+
+// Lines of /proc/self/uid_map: the first number of a range inside, outside, and how many it has.
+uid_t user_outside() {
+  const auto map = read_text("/proc/self/uid_map");
+  const std::string lines = map && *map ? **map : "";
+  for (const std::string_view line : split_at(lines, '\n')) {
+    uid_t inside = 0, outside = 0, count = 0;
+    const bool is_range =
+        std::sscanf(std::string(line).c_str(), "%u %u %u", &inside, &outside, &count) == 3;
+    if (is_range && geteuid() - inside < count) return outside + (geteuid() - inside);
+  }
+  return geteuid();
+}
+
+}  // namespace
+
 Result<std::string> error_file_in(const std::string& parent, const std::string& run_id, int restart,
                                   int rank) {
-  const std::string folder = parent + "/torch-env-" + std::to_string(geteuid());
+  const std::string folder = parent + "/torch-env-" + std::to_string(user_outside());
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return Error{formatted("cannot create {}: {}", folder, std::strerror(errno))};
   }

@@ -10,7 +10,8 @@
 namespace torchbridge {
 
 // A file name of this rank's own in a folder that only this user can enter (torch-env-UID below
-// `parent`, created where it is missing). Nothing is created in the folder. Call it with the user's
+// `parent`, created where it is missing). UID is the user's outside of a user namespace: inside,
+// containers give all users one. Nothing is created in the folder. Call it with the user's
 // rights, not root's.
 Result<std::string> error_file_in(const std::string& parent, const std::string& run_id, int restart,
                                   int rank);

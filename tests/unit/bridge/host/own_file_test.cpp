@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/mapped_root.h"
 #include "tests/support/temporary_folder.h"
 
 using namespace torchbridge;
@@ -44,6 +45,24 @@ TEST(OwnFile, LiesInAFolderThatOthersCannotWrite) {
   ASSERT_EQ(chown(inner.c_str(), 1, 1), 0);
   EXPECT_NE(refusal_of(path).find("belongs to uid 1"), std::string::npos)
       << "who may replace all files in it";
+}
+
+// There the owner of /tmp has no number, as many users have none.
+TEST(OwnFile, MayLieInTmpInAUserNamespace) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  constexpr uid_t kDaemon = 1;
+  const std::string name = "/torchbridge-own-file-" + std::to_string(getpid());
+  const auto opens = [&](const std::string& folder) {
+    const bool is_open = refusal_of(folder + name).empty();
+    unlink((folder + name).c_str());
+    return is_open;
+  };
+  TemporaryFolder folder;
+  ASSERT_EQ(chmod(folder.path().c_str(), 01777), 0);
+  const auto found =
+      as_mapped_root(kDaemon, [&] { return opens("/tmp") && !opens(folder.path()); });
+  if (!found) GTEST_SKIP() << "this machine makes no user namespaces";
+  EXPECT_TRUE(*found);
 }
 
 TEST(OwnFile, CannotBeReadByOthersWhoCouldThenLockIt) {

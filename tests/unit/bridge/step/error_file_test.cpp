@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/mapped_root.h"
+
 namespace torchbridge {
 namespace {
 
@@ -38,6 +40,21 @@ TEST_F(ErrorFile, IsNotPutWhereOthersCouldReachIt) {
   std::filesystem::create_directory(folder_);
   ASSERT_EQ(chmod(folder_.c_str(), 0777), 0);
   EXPECT_FALSE(error_file_in(parent_, "slurm-1.0", 0, 0));
+}
+
+TEST_F(ErrorFile, OfRootInAUserNamespaceIsInTheFolderOfTheUserOutside) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  constexpr uid_t kDaemon = 1, kBin = 2;
+  ASSERT_EQ(chmod(parent_.c_str(), 01777), 0);
+  for (const uid_t user : {kDaemon, kBin}) {
+    const std::string folder = parent_ + "/torch-env-" + std::to_string(user) + "/";
+    const auto found = as_mapped_root(user, [&] {
+      const auto file = error_file_in(parent_, "slurm-1.0", 0, 0);
+      return file && file->starts_with(folder);
+    });
+    if (!found) GTEST_SKIP() << "this machine makes no user namespaces";
+    EXPECT_TRUE(*found) << user;
+  }
 }
 
 TEST_F(ErrorFile, DoesNotFollowALink) {
