@@ -169,19 +169,31 @@ std::string node_addr_of(std::string name) {
   return is_host_text(address) ? address : std::string();
 }
 
-bool is_ended_by_slurm(const StepIds& ids) {
-  if (slurm_load_ctl_conf == nullptr || slurm_load_job == nullptr ||
-      slurm_free_job_info_msg == nullptr)
-    return false;
-  // Not freed: its function has another name from 26.05 on, and srun is about to end.
+namespace {
+
+bool kills_on_bad_exit() {
+  // Not freed: its function has another name from 26.05 on, and srun asks once.
   slurm_conf_t* conf = nullptr;
-  if (slurm_load_ctl_conf(0, &conf) == SLURM_SUCCESS && conf->kill_on_bad_exit != 0) return true;
+  return slurm_load_ctl_conf != nullptr && slurm_load_ctl_conf(0, &conf) == SLURM_SUCCESS &&
+         conf->kill_on_bad_exit != 0;
+}
+
+}  // namespace
+
+StepState state_of_step(const StepIds& ids) {
+  static const bool is_ended_anyway = kills_on_bad_exit();
+  if (is_ended_anyway) return StepState::kEnds;
+  if (slurm_load_job == nullptr || slurm_free_job_info_msg == nullptr) return StepState::kRuns;
   job_info_msg_t* jobs = load_job(&slurm_load_job, ids.leader);
-  if (jobs == nullptr) return false;
-  const bool is_ending = jobs->record_count > 0 && (jobs->job_array[0].job_state != JOB_RUNNING ||
-                                                    jobs->job_array[0].preempt_time != 0);
+  if (jobs == nullptr) return StepState::kRuns;
+  StepState state = StepState::kRuns;
+  if (jobs->record_count > 0) {
+    const slurm_job_info_t& job = jobs->job_array[0];
+    if (job.preempt_time != 0 || job.job_state != JOB_RUNNING) state = StepState::kEnds;
+    if (job.preempt_time == 0 && job.job_state == JOB_SUSPENDED) state = StepState::kIsSuspended;
+  }
   slurm_free_job_info_msg(jobs);
-  return is_ending;
+  return state;
 }
 
 void kill_step(const std::optional<StepIds>& ids) {

@@ -11,6 +11,7 @@
 #include "bridge/base/result.h"
 #include "bridge/core/launch_options.h"
 #include "bridge/core/step_record.h"
+#include "spank_plugin/failure_listener.h"
 #include "spank_plugin/step.h"
 #include "spank_plugin/step_components.h"
 
@@ -29,10 +30,10 @@ bool has_placement(spank_t spank, const EnvMap& environment, int world_size);
 // The NodeAddr of a node; empty where it is unknown.
 std::string node_addr_of(std::string name);
 
-// Whether Slurm ends the tasks of the step without a request, and may give them time to save: the
-// job is cancelled, preempted or at its time limit, or KillOnBadExit is set in slurm.conf. False
-// where the controller does not answer. For srun: two requests.
-bool is_ended_by_slurm(const StepIds& ids);
+// kEnds where Slurm ends the tasks of the step without a request, and may give them time to save:
+// the job is cancelled, preempted or at its time limit, or KillOnBadExit is set in slurm.conf.
+// kRuns where the controller does not answer. For srun: two requests.
+StepState state_of_step(const StepIds& ids);
 
 // Requests SIGKILL for all tasks of a step, with the rights of the caller. Does nothing without
 // ids; errors are ignored. In a heterogeneous job the request names the leader's step, which Slurm

@@ -16,8 +16,10 @@
 
 #include "bridge/base/constant_time.h"
 #include "bridge/base/env_map.h"
+#include "bridge/base/hex_text.h"
+#include "bridge/base/hmac_sha256.h"
 #include "bridge/base/message_text.h"
-#include "bridge/net/random_token.h"
+#include "bridge/base/take_until.h"
 
 namespace torchbridge {
 namespace {
@@ -27,9 +29,10 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kAccepted = '+';               // srun's answer to a report
+constexpr std::size_t kProofSize = 64;        // hexadecimal digits, of what follows them
 constexpr std::size_t kMaxConnections = 256;  // more would take the descriptors of srun
 constexpr milliseconds kConnectionLimit{1000}, kStopLimit{400};
-constexpr std::size_t kMaxMessage = kTokenSize + StepReport::kMaxText + 64;
+constexpr std::size_t kMaxMessage = kProofSize + StepReport::kMaxText + 64;
 
 // Each srun of a host begins at another port of the range, so that they do not all try the same
 // ones first.
@@ -52,7 +55,13 @@ void stop_listening(Socket& socket) {
   socket = Socket();
 }
 
+std::string proof_of(std::string_view content, const std::string& key) {
+  return hex_of(hmac_sha256(key, content));
+}
+
 }  // namespace
+
+std::string report_key(const std::string& secret) { return hmac_sha256(secret, "report"); }
 
 struct FailureListener::Connection {
   Socket socket;
@@ -72,9 +81,9 @@ bool send_report(const FailureListenerAddress& listener, const StepReport& repor
     setsockopt(descriptor, SOL_SOCKET, option, &kAnswering, kSize);
   const auto time =
       std::chrono::duration_cast<microseconds>(report.time.time_since_epoch()).count();
-  const std::string message = listener.token + static_cast<char>(report.kind) +
-                              std::to_string(time) + "\n" +
+  const std::string content = static_cast<char>(report.kind) + std::to_string(time) + "\n" +
                               report.text.substr(0, StepReport::kMaxText);
+  const std::string message = proof_of(content, listener.key) + content;
   const ssize_t sent = send(descriptor, message.data(), message.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(message.size())) return false;
   shutdown(descriptor, SHUT_WR);
@@ -82,7 +91,7 @@ bool send_report(const FailureListenerAddress& listener, const StepReport& repor
   return recv(descriptor, &answer, 1, 0) == 1 && answer == kAccepted;
 }
 
-std::unique_ptr<FailureListener> FailureListener::open(int low, int high) {
+std::unique_ptr<FailureListener> FailureListener::open(std::string key, int low, int high) {
   auto listener = std::make_unique<FailureListener>();
   auto socket = listen_within(low, std::max(low, high));
   if (!socket) return nullptr;
@@ -90,8 +99,8 @@ std::unique_ptr<FailureListener> FailureListener::open(int low, int high) {
   listener->socket_ = std::move(*socket);
   const auto port = bound_port(listener->socket_);
   listener->wake_ = Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  listener->token_ = random_token();
-  if (!port || listener->token_.empty() || !listener->wake_.open()) return nullptr;
+  listener->key_ = std::move(key);
+  if (!port || !listener->wake_.open()) return nullptr;
   listener->port_ = *port;
   return listener;
 }
@@ -138,8 +147,9 @@ void FailureListener::serve() try {
     accept_connections(connections);
     const auto deadline = failure_deadline();
     if (!end && deadline && now >= *deadline) {
-      ender_ = std::thread([this, report = first_ ? first_->text : hang_->text,
-                            limit = limit_of_failure()] { end_after_failure(report, limit); });
+      ender_ = std::thread([this, report = first_ ? *first_ : *hang_, limit = limit_of_failure()] {
+        end_after_failure(report, limit);
+      });
     }
   }
 } catch (const std::exception&) {
@@ -160,13 +170,8 @@ void FailureListener::accept_connections(std::vector<Connection>& connections) {
     }
     Connection connection{std::move(socket), Clock::now() + kConnectionLimit};
     if (!receive(connection)) continue;  // a node sends its report at once
-    if (connections.size() >= kMaxConnections) {
-      const auto stranger =
-          std::find_if(connections.begin(), connections.end(),
-                       [](const Connection& one) { return one.received.size() < kTokenSize; });
-      if (stranger == connections.end()) continue;
-      connections.erase(stranger);  // the oldest
-    }
+    if (connections.size() >= kMaxConnections)
+      connections.erase(connections.begin());  // the oldest
     connections.push_back(std::move(connection));
   }
 }
@@ -175,42 +180,45 @@ bool FailureListener::receive(Connection& connection) {
   char bytes[4096];
   std::string& received = connection.received;
   while (received.size() <= kMaxMessage) {
-    // Reads no byte after the token, and compares none of it, before the token is complete.
-    const std::size_t wanted =
-        received.size() < kTokenSize ? kTokenSize - received.size() : sizeof bytes;
-    const ssize_t size = recv(connection.socket.descriptor(), bytes, wanted, 0);
+    const ssize_t size = recv(connection.socket.descriptor(), bytes, sizeof bytes, 0);
     if (size < 0) return errno == EAGAIN || errno == EINTR;
     if (size == 0) {
       if (take_report(received)) send(connection.socket.descriptor(), &kAccepted, 1, MSG_NOSIGNAL);
       return false;
     }
     received.append(bytes, static_cast<std::size_t>(size));
-    if (received.size() == kTokenSize && !is_equal_in_constant_time(received, token_)) return false;
   }
   return false;
 }
 
-bool FailureListener::take_report(const std::string& message) {
+bool FailureListener::take_report(std::string_view message) {
   // A time_point counts nanoseconds: later microseconds would overflow it.
   constexpr std::int64_t kLatest =
       std::chrono::floor<microseconds>(std::chrono::system_clock::duration::max()).count();
-  const auto end = message.find('\n', kTokenSize + 1);
-  if (end == message.npos) return false;
-  const auto time = parse_integer(
-      std::string_view(message).substr(kTokenSize + 1, end - kTokenSize - 1), 0, kLatest);
+  if (message.size() <= kProofSize) return false;
+  const std::string_view proof = message.substr(0, kProofSize);
+  std::string_view content = message.substr(kProofSize);
+  if (!is_equal_in_constant_time(proof, proof_of(content, key_))) return false;
+  if (has_forgotten_hang_.exchange(false)) {
+    ender_.join();
+    hang_.reset();
+    failed_at_.reset();
+  }
+  const auto kind = static_cast<StepReport::Kind>(content.front());
+  content.remove_prefix(1);
+  const auto time = parse_integer(take_until(content, '\n'), 0, kLatest);
   if (!time) return false;
-  const auto kind = static_cast<StepReport::Kind>(message[kTokenSize]);
   const StepReport report{kind, std::chrono::system_clock::time_point(microseconds(*time)),
-                          message.substr(end + 1)};
+                          std::string(content)};
   if (kind == StepReport::Kind::kStepMustEnd && !std::exchange(step_must_end_, true)) {
     actions_.log(report.text);
     // A slow controller must not block the reports of thousands of nodes.
     if (!ender_.joinable()) ender_ = std::thread(actions_.end_step);
   }
-  if (kind == StepReport::Kind::kTaskStopped) may_save_ = true;
-  if (kind == StepReport::Kind::kTaskHangs && actions_.on_failure && !hang_) {
+  if (kind == StepReport::Kind::kTaskAsksForRequeue) may_save_ = true;
+  if (kind == StepReport::Kind::kTaskHangs && actions_.time_after_failure && !hang_) {
     hang_ = report;
-    failed_at_ = Clock::now() - *actions_.on_failure;
+    failed_at_ = Clock::now() - *actions_.time_after_failure;
   }
   if (kind != StepReport::Kind::kTaskFailed && kind != StepReport::Kind::kTaskEnded) return true;
   // Reports of two failures within a few milliseconds may arrive in the wrong order.
@@ -221,20 +229,33 @@ bool FailureListener::take_report(const std::string& message) {
 }
 
 milliseconds FailureListener::limit_of_failure() const {
-  return may_save_ ? std::max(*actions_.on_failure, actions_.while_saving) : *actions_.on_failure;
+  return may_save_ ? std::max(*actions_.time_after_failure, actions_.while_saving)
+                   : *actions_.time_after_failure;
 }
 
 std::optional<Clock::time_point> FailureListener::failure_deadline() const {
-  if (!failed_at_ || !actions_.on_failure || step_must_end_ || ender_.joinable())
+  if (!failed_at_ || !actions_.time_after_failure || step_must_end_ || ender_.joinable())
     return std::nullopt;
   return *failed_at_ + limit_of_failure();
 }
 
-void FailureListener::end_after_failure(const std::string& report, milliseconds limit) {
-  if (actions_.is_ending() || is_stopping_) return;
+void FailureListener::end_after_failure(const StepReport& report, milliseconds limit) {
+  constexpr milliseconds kShortest{100}, kLongest{10'000};
+  const auto pause = static_cast<int>(std::clamp(limit, kShortest, kLongest).count());
+  StepState state = actions_.state();
+  while (state == StepState::kIsSuspended && report.kind != StepReport::Kind::kTaskHangs &&
+         !is_stopping_) {
+    pollfd stop{wake_.descriptor(), POLLIN, 0};
+    if (poll(&stop, 1, pause) == 0) state = actions_.state();
+  }
+  if (is_stopping_ || state == StepState::kEnds) return;
+  if (state == StepState::kIsSuspended) {
+    has_forgotten_hang_ = true;
+    return;
+  }
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
   is_logged_ = true;
-  actions_.log(report);
+  actions_.log(report.text);
   actions_.log(formatted(
       "the step still runs {} s later and is ended: on_failure=SECONDS|wait ends it later, or not",
       seconds));

@@ -16,6 +16,7 @@
 #include "bridge/core/step_record.h"
 #include "bridge/core/torch_env.h"
 #include "bridge/host/text_file.h"
+#include "bridge/net/random_token.h"
 #include "bridge/step/failure.h"
 #include "spank_plugin/as_user.h"
 #include "spank_plugin/controller.h"
@@ -135,18 +136,21 @@ int register_option(spank_t spank) {
 void prepare_step(const MergedOptions& merged) {
   const std::uint16_t* range =
       slurm_get_srun_port_range != nullptr ? slurm_get_srun_port_range() : nullptr;
-  launch =
-      new LaunchState{merged.options, range != nullptr ? FailureListener::open(range[0], range[1])
-                                                       : FailureListener::open()};
-  set_step_request(merged, launch->listener.get());
+  const std::string secret = random_token();  // empty: the kernel's generator is not initialised
+  launch = new LaunchState{merged.options, nullptr};
+  if (!secret.empty())
+    launch->listener = range != nullptr
+                           ? FailureListener::open(report_key(secret), range[0], range[1])
+                           : FailureListener::open(report_key(secret));
+  set_step_request(merged, secret, launch->listener ? launch->listener->port() : 0);
 }
 
-// In srun. The words of its command line; empty where they cannot be read, or have more than 64
+// In srun. The words of its command line; nothing where they cannot be read, or have more than 64
 // KiB.
-std::vector<std::string> command_line() {
+std::optional<std::vector<std::string>> command_line() {
   const auto text = read_text("/proc/self/cmdline");
+  if (!text || !*text) return std::nullopt;
   std::vector<std::string> words;
-  if (!text || !*text) return words;
   for (std::string_view rest = **text; !rest.empty();) words.emplace_back(take_until(rest, '\0'));
   return words;
 }
@@ -155,13 +159,14 @@ std::vector<std::string> command_line() {
 void start_listener(spank_t spank, const StepIds& ids) {
   StepActions actions{.log = log_lines,
                       .end_step = [ids] { kill_step(ids); },
-                      .on_failure = {},
+                      .time_after_failure = {},
                       .while_saving = std::chrono::seconds(TORCH_ENV_SAVING_SECONDS),
-                      .is_ending = [ids] { return is_ended_by_slurm(ids); }};
+                      .state = [ids] { return state_of_step(ids); }};
   const bool is_debugged = &MPIR_being_debugged != nullptr && MPIR_being_debugged != 0;
-  if (launch->options.on_failure && !is_debugged &&
-      !has_decided_on_failures(command_line(), program_of(spank), EnvMap::from(environ)))
-    actions.on_failure = std::chrono::seconds(*launch->options.on_failure);
+  const auto words = command_line();
+  if (launch->options.on_failure && !is_debugged && words &&
+      !has_decided_on_failures(*words, program_of(spank), EnvMap::from(environ)))
+    actions.time_after_failure = std::chrono::seconds(*launch->options.on_failure);
   launch->listener->start(std::move(actions));
 }
 
@@ -194,8 +199,8 @@ void handle_requeue(spank_t spank, const UserIds& user) {
   static bool has_reported = false;
   if (std::exchange(has_reported, true) || node.table.is_empty()) return;
   run_at_end(user, kAbortLimit, [&] {
-    return send_report(listener_in(job_environment(spank)),
-                       {StepReport::Kind::kTaskStopped, std::chrono::system_clock::now(), ""});
+    return send_report(listener_in(job_environment(spank)), {StepReport::Kind::kTaskAsksForRequeue,
+                                                             std::chrono::system_clock::now(), ""});
   });
 }
 

@@ -16,7 +16,7 @@
 // Raised with each change that srun's plugin and a node's must both know; tests build a plugin with
 // another version.
 #ifndef TORCH_ENV_PROTOCOL
-#define TORCH_ENV_PROTOCOL 5
+#define TORCH_ENV_PROTOCOL 6
 #endif
 
 namespace torchbridge {
@@ -58,20 +58,17 @@ std::optional<StepRequest> StepRequest::from(const EnvMap& environment) {
   StepRequest request;
   request.version = take_until(rest, ' ');
   request.port = static_cast<int>(parse_integer(take_until(rest, ' '), 0, 65535).value_or(0));
-  request.token = take_until(rest, ' ');
   request.secret = take_until(rest, ' ');
   if (request.secret.size() != kTokenSize) request.secret.clear();
   request.list = rest;
   return request;
 }
 
-void set_step_request(const MergedOptions& merged, const FailureListener* listener) {
-  const std::string endpoint =
-      listener != nullptr ? std::to_string(listener->port()) + " " + listener->token() : "0 -";
-  std::string secret = random_token();
-  if (secret.empty()) secret = "-";  // the kernel's generator is not initialised
-  setenv(kStepRequestVariable,
-         (kVersion + " " + endpoint + " " + secret + " " + merged.list).c_str(), 1);
+void set_step_request(const MergedOptions& merged, const std::string& secret, int port) {
+  setenv(
+      kStepRequestVariable,
+      formatted("{} {} {} {}", kVersion, port, secret.empty() ? "-" : secret, merged.list).c_str(),
+      1);
   // Values that come from a step around this one are not the user's.
   const bool replaces =
       merged.options.override_user || !setter_of(EnvMap::from(environ)).launch.empty();
@@ -104,8 +101,8 @@ Result<std::optional<LaunchOptions>> requested_options(const OptionLists& lists,
 FailureListenerAddress listener_in(const EnvMap& environment) {
   const auto request = StepRequest::from(environment);
   const auto host = environment.get("SLURM_LAUNCH_NODE_IPADDR");
-  if (!request || !host || request->port == 0) return {};
-  return {std::string(*host), request->port, request->token};
+  if (!request || !host || request->port == 0 || request->secret.empty()) return {};
+  return {std::string(*host), request->port, report_key(request->secret)};
 }
 
 EnvMap without_plugin_variables(const EnvMap& environment) {

@@ -32,13 +32,12 @@ Result<std::optional<MergedOptions>> merged_options(const OptionLists& lists,
                                                     const EnvMap& environment);
 
 // What srun's plugin requests of the nodes'. The value of kStepRequestVariable
-// (bridge/core/torch_env.h) is "VERSION PORT TOKEN SECRET LIST".
+// (bridge/core/torch_env.h) is "VERSION PORT SECRET LIST".
 struct StepRequest {
-  std::string version;  // all versions have the same format up to the token
+  std::string version;  // all versions have the same format up to the port
   int port = 0;         // of srun's FailureListener; 0 where it has none
-  std::string token;    // that the nodes send to that listener, in clear
-  std::string secret;   // that the tasks of the step share, and never send: independent of `token`;
-                        // empty: none
+  std::string secret;   // random_token(), which srun, the nodes and the tasks of the step share and
+                        // never send: each use has a key that is made from it; empty: none
   std::string list;
 
   // Nothing where srun has no plugin, or the plugin is not requested.
@@ -50,9 +49,9 @@ inline constexpr char kNotLoaded[] = "torch_env.so-is-not-loaded-on-this-node";
 // In srun, before the step is launched: srun's environment becomes that of the tasks. Sets the
 // request, and kNotLoaded as RANK, LOCAL_RANK, WORLD_SIZE and PET_NNODES, which the nodes' plugin
 // removes: a program or torchrun on a node without the plugin then fails instead of running as a
-// job of one. Values that the user exported stay, unless the options override them. `listener` may
-// be null.
-void set_step_request(const MergedOptions& merged, const FailureListener* listener);
+// job of one. Values that the user exported stay, unless the options override them. `secret` may be
+// empty, and `port` 0.
+void set_step_request(const MergedOptions& merged, const std::string& secret, int port);
 // In srun: removes what it inherited from a step that runs on a node without the plugin.
 void clear_step_request();
 // Whether another copy of the plugin has set the request: plugstack.conf may load the plugin twice.

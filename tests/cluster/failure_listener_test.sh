@@ -90,21 +90,18 @@ expect_requests 4 REQUEST_STEP_LAYOUT on_login srun -N1 -n1 --torch-env true : -
 with_plugstack n1 ""
 with_range='{ cat "$SLURM_CONF"; echo SrunPortRange=30000-30199; } >"$SLURM_CONF.range"; SLURM_CONF+=.range exec "$@"'
 drip='import os, socket, sys, time
-version, port, token = os.environ["SLURM_TORCH_ENV"].split(" ")[:3]
-assert 30000 <= int(port) <= 30199, port
-known, stranger = (socket.create_connection((os.environ["SLURM_LAUNCH_NODE_IPADDR"], int(port))) for _ in range(2))
-known.sendall(token.encode() + b"t")
-opened, ends = time.monotonic(), {}
-while len(ends) < 2:
-    for name, connection in (("known", known), ("stranger", stranger)):
-        if name in ends: continue
-        try:
-            connection.sendall(b"1")
-            connection.settimeout(0.05)
-            if connection.recv(1) == b"": ends[name] = time.monotonic() - opened
-        except TimeoutError: pass
-        except OSError: ends[name] = time.monotonic() - opened
-    if time.monotonic() - opened > 10: sys.exit("srun keeps a connection that sends single bytes")'
+port = int(os.environ["SLURM_TORCH_ENV"].split(" ")[1])
+assert 30000 <= port <= 30199, port
+stranger = socket.create_connection((os.environ["SLURM_LAUNCH_NODE_IPADDR"], port))
+stranger.settimeout(0.05)
+opened = time.monotonic()
+while time.monotonic() - opened < 10:
+    try:
+        stranger.sendall(b"1")
+        if stranger.recv(1) == b"": sys.exit()
+    except TimeoutError: pass
+    except OSError: sys.exit()
+sys.exit("srun keeps a connection that sends single bytes")'
 limit=20 expect "" on_login bash -c "$with_range" bash srun -Q -N1 -n1 -w n1 --torch-env /usr/bin/python3 -c "$drip"
 as_before
 
@@ -155,16 +152,32 @@ expect_requests 1 REQUEST_NODE_INFO_SINGLE on_login srun -N2 -n2 -w n0,n1 --torc
 [[ ! -s $work/stderr ]] || { cat "$work/stderr"; fail "the nodes do not reach rank 0"; }
 for node in n0 n1; do on_node "$node" umount /etc/hosts; done
 
+# A job that is suspended when the time after a failure is over is ended after it goes on.
+on_login sdiag --reset
+on_login srun -J suspended -N2 -n2 --torch-env=check=30,on_failure=20 \
+  sh -c '[ $RANK = 0 ] && exit 1; exec sleep infinity' >"$work/stdout" 2>"$work/stderr" & srun=$!
+wait_for 60 grep -q 'Exited with exit code 1' "$work/stderr"
+job=$(on_login squeue --noheader --name suspended --format %A)
+on_login scontrol suspend "$job"
+has_asked() { (($(requests REQUEST_JOB_INFO_SINGLE) > 0)); }
+wait_for 60 has_asked
+kill -0 "$srun" || { cat "$work/stderr"; fail "a suspended step was ended"; }
+on_login scontrol resume "$job"
+! wait "$srun" || fail "exit code 0"
+expect_line '^srun: error: torch-env: the step still runs 20 s later and is ended'
+
 # srun's exit code is not 0 where slurmstepd stops after the report and no task's exit code arrives. A program on a node
 # without the plugin plays the node's part.
 with_plugstack n1 ""
-report='import os, signal, socket, time
-version, port, token = os.environ["SLURM_TORCH_ENV"].split(" ")[:3]
+report='import hashlib, hmac, os, signal, socket, time
+version, port, secret = os.environ["SLURM_TORCH_ENV"].split(" ")[:3]
+key = hmac.new(secret.encode(), b"report", hashlib.sha256).digest()
 connection = socket.create_connection((os.environ["SLURM_LAUNCH_NODE_IPADDR"], int(port)))
 slurmstepd = os.getppid()
 open(os.environ["WORK"] + "/slurmstepd.pid", "w").write(str(slurmstepd))
 os.kill(slurmstepd, signal.SIGSTOP)
-connection.sendall(f"{token}s{time.time_ns() // 1000}\nthe reason".encode())
+content = f"s{time.time_ns() // 1000}\nthe reason".encode()
+connection.sendall(hmac.new(key, content, hashlib.sha256).hexdigest().encode() + content)
 connection.shutdown(socket.SHUT_WR)
 connection.recv(1)
 time.sleep(1000)'

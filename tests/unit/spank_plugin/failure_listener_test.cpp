@@ -13,6 +13,10 @@
 
 #include <gtest/gtest.h>
 
+#include "bridge/base/hex_text.h"
+#include "bridge/base/hmac_sha256.h"
+#include "bridge/net/random_token.h"
+
 namespace torchbridge {
 namespace {
 
@@ -21,22 +25,33 @@ using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 using Kind = StepReport::Kind;
 
+const std::string kSecret(kTokenSize, 'a'), kKey = report_key(kSecret);
+
+// As a node sends it.
+std::string message_of(const std::string& content) {
+  return hex_of(hmac_sha256(kKey, content)) + content;
+}
+
 const std::chrono::system_clock::time_point kNow{seconds(1'700'000'000)};
 
 class FailureListenerTest : public ::testing::Test {
  protected:
   FailureListenerTest() {
-    listener_ = FailureListener::open();
+    listener_ = FailureListener::open(kKey);
     if (!listener_) throw std::runtime_error("cannot listen");
-    address_ = {"127.0.0.1", listener_->port(), listener_->token()};
+    address_ = {"127.0.0.1", listener_->port(), kKey};
   }
 
-  void start(std::optional<milliseconds> on_failure = {}, bool is_ending = false) {
-    listener_->start({.log = [this](const std::string& text) { logged_ += text + ";"; },
-                      .end_step = [this] { ++ended_; },
-                      .on_failure = on_failure,
-                      .while_saving = while_saving_,
-                      .is_ending = [this, is_ending] { return ++asked_, is_ending; }});
+  // `states`: what Slurm answers, the last one again and again.
+  void start(std::optional<milliseconds> on_failure = {},
+             std::vector<StepState> states = {StepState::kRuns}) {
+    listener_->start(
+        {.log = [this](const std::string& text) { logged_ += text + ";"; },
+         .end_step = [this] { ++ended_; },
+         .time_after_failure = on_failure,
+         .while_saving = while_saving_,
+         .state = [this,
+                   states] { return states[std::min<std::size_t>(asked_++, states.size() - 1)]; }});
   }
 
   // False where the listener has not come to that within five seconds.
@@ -138,7 +153,7 @@ TEST_F(FailureListenerTest, DoesNotEndAStepThatEndsInTime) {
 }
 
 TEST_F(FailureListenerTest, LeavesTheEndToSlurmWhereThatHasBegunIt) {
-  start(kSoon, true);
+  start(kSoon, {StepState::kEnds});
   ASSERT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow, "rank 2"}));
   ASSERT_TRUE(reaches(asked_, 1));
   EXPECT_EQ(listener_->stop(), "rank 2");
@@ -146,16 +161,60 @@ TEST_F(FailureListenerTest, LeavesTheEndToSlurmWhereThatHasBegunIt) {
   EXPECT_EQ(ended_, 0);
 }
 
+TEST_F(FailureListenerTest, EndsASuspendedStepWhenItGoesOn) {
+  start(kSoon, {StepState::kIsSuspended, StepState::kIsSuspended, StepState::kRuns});
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow, "rank 2"}));
+  ASSERT_TRUE(reaches(ended_, 1));
+  EXPECT_EQ(asked_, 3);
+}
+
+TEST_F(FailureListenerTest, StopsWhileTheStepIsSuspended) {
+  start(kSoon, {StepState::kIsSuspended});
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow, "rank 2"}));
+  ASSERT_TRUE(reaches(asked_, 1));
+  EXPECT_EQ(listener_->stop(), "rank 2");
+  EXPECT_EQ(ended_, 0);
+}
+
+// Where Slurm stops the tasks, and not the process that looks at them.
+TEST_F(FailureListenerTest, KeepsAStepWhoseTasksAreSuspended) {
+  start(std::chrono::minutes(5), {StepState::kIsSuspended, StepState::kRuns});
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskHangs, kNow, "rank 4"}));
+  ASSERT_TRUE(reaches(asked_, 1));
+  EXPECT_FALSE(listener_->stop());
+  EXPECT_EQ(ended_, 0);
+}
+
+TEST_F(FailureListenerTest, EndsAStepWhoseTaskFailsAfterItWasSuspended) {
+  for (const auto kind : {Kind::kTaskFailed, Kind::kStepMustEnd}) {
+    listener_ = FailureListener::open(kKey);
+    ASSERT_TRUE(listener_);
+    address_ = {"127.0.0.1", listener_->port(), kKey};
+    asked_ = ended_ = 0;
+    start(milliseconds(1), {StepState::kIsSuspended, StepState::kRuns});
+    ASSERT_TRUE(send_report(address_, {Kind::kTaskHangs, kNow, "rank 4"}));
+    ASSERT_TRUE(reaches(asked_, 1));
+    EXPECT_EQ(ended_, 0);
+    const auto deadline = Clock::now() + seconds(30);
+    while (ended_ == 0 && Clock::now() < deadline) {
+      EXPECT_TRUE(send_report(address_, {kind, kNow, "rank 2"}));
+      poll(nullptr, 0, 5);
+    }
+    listener_->stop();
+    EXPECT_EQ(ended_, 1);
+  }
+}
+
 TEST_F(FailureListenerTest, KeepsTheStepWhereATaskMayHaveBeenAskedToEnd) {
   for (const std::string kinds : {"ft", "tf"}) {
-    listener_ = FailureListener::open();
+    listener_ = FailureListener::open(kKey);
     ASSERT_TRUE(listener_);
-    address_ = {"127.0.0.1", listener_->port(), listener_->token()};
+    address_ = {"127.0.0.1", listener_->port(), kKey};
     std::vector<Socket> reports;  // both are there when it starts, so that the second is not late
     for (std::size_t i = 0; i < kinds.size(); ++i) {
       reports.push_back(connection());
       send_text(reports.back(),
-                address_.token + kinds[i] + std::to_string(i) + "\nreport " + std::to_string(i));
+                message_of(kinds[i] + std::to_string(i) + "\nreport " + std::to_string(i)));
       shutdown(reports.back().descriptor(), SHUT_WR);
     }
     start(kSoon);
@@ -167,7 +226,7 @@ TEST_F(FailureListenerTest, KeepsTheStepWhereATaskMayHaveBeenAskedToEnd) {
 
 TEST_F(FailureListenerTest, KeepsTheStepWhereATaskAsksForARequeue) {
   start(milliseconds(50));
-  EXPECT_TRUE(send_report(address_, {Kind::kTaskStopped, kNow, ""}));
+  EXPECT_TRUE(send_report(address_, {Kind::kTaskAsksForRequeue, kNow, ""}));
   EXPECT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow + seconds(1), "rank 2"}));
   poll(nullptr, 0, 300);  // what must not happen has no fact to wait for
   EXPECT_EQ(listener_->stop(), "rank 2");
@@ -195,10 +254,10 @@ TEST_F(FailureListenerTest, KeepsAStepWhoseTaskHangs) {
 
 TEST_F(FailureListenerTest, EndsAStepWhoseTasksSaveForTooLong) {
   while_saving_ = milliseconds(600);
-  for (const auto kind : {Kind::kTaskStopped, Kind::kTaskEnded}) {
-    listener_ = FailureListener::open();
+  for (const auto kind : {Kind::kTaskAsksForRequeue, Kind::kTaskEnded}) {
+    listener_ = FailureListener::open(kKey);
     ASSERT_TRUE(listener_);
-    address_ = {"127.0.0.1", listener_->port(), listener_->token()};
+    address_ = {"127.0.0.1", listener_->port(), kKey};
     const auto begin = Clock::now();
     start(milliseconds(1));
     ASSERT_TRUE(send_report(address_, {kind, kNow + seconds(1), "rank 1"}));
@@ -222,7 +281,7 @@ TEST_F(FailureListenerTest, KeepsTheStepWithoutATimeLimit) {
 
 TEST_F(FailureListenerTest, AcceptsReportsBeingSentWhenItStops) {
   const auto early = connection();
-  send_text(early, address_.token + "t1\nrank 2");
+  send_text(early, message_of("t1\nrank 2"));
   shutdown(early.descriptor(), SHUT_WR);
   start();
   EXPECT_EQ(listener_->stop(), "rank 2");
@@ -231,7 +290,7 @@ TEST_F(FailureListenerTest, AcceptsReportsBeingSentWhenItStops) {
 TEST_F(FailureListenerTest, RejectsATimeThatNoClockHolds) {
   start();
   const auto report = connection();
-  send_text(report, address_.token + "t9223372036854775807\nrank 2");
+  send_text(report, message_of("t9223372036854775807\nrank 2"));
   shutdown(report.descriptor(), SHUT_WR);
   time_until_closed(report);
   EXPECT_EQ(listener_->stop(), std::nullopt);
@@ -254,10 +313,10 @@ TEST_F(FailureListenerTest, WaitsForDescriptorsWithoutALoop) {
   EXPECT_EQ(listener_->stop(), "rank 2");
 }
 
-TEST_F(FailureListenerTest, RejectsAWrongToken) {
+TEST_F(FailureListenerTest, RejectsAWrongKey) {
   start();
   FailureListenerAddress wrong = address_;
-  wrong.token.back() = wrong.token.back() == '0' ? '1' : '0';
+  wrong.key.back() ^= 1;
   EXPECT_FALSE(send_report(wrong, {Kind::kStepMustEnd, kNow, "a lie"}));
   EXPECT_FALSE(
       send_report({address_.host, address_.port, ""}, {Kind::kStepMustEnd, kNow, "a lie"}));
@@ -267,23 +326,45 @@ TEST_F(FailureListenerTest, RejectsAWrongToken) {
   EXPECT_EQ(logged_, "");
 }
 
-// A wrong token ends the connection as soon as it is complete. Before that no answer shows how much
-// of it was right.
-TEST_F(FailureListenerTest, AnswersNothingToAPartOfTheToken) {
+// Who reads a report on its way learns no secret, and can send no other one.
+TEST_F(FailureListenerTest, RejectsAReportThatWasChangedOnItsWay) {
+  const auto reader = listen_on({"127.0.0.1", 0});
+  ASSERT_TRUE(reader);
+  EXPECT_FALSE(
+      send_report({"127.0.0.1", *bound_port(*reader), kKey}, {Kind::kTaskEnded, kNow, "rank 2"}));
+  const Socket read_by_another(accept(reader->descriptor(), nullptr, nullptr));
+  char bytes[4096];
+  const ssize_t size = recv(read_by_another.descriptor(), bytes, sizeof bytes, MSG_WAITALL);
+  ASSERT_GT(size, 0);
+  const std::string report(bytes, static_cast<std::size_t>(size));
+  for (const std::string& secret : {kSecret, kKey, hex_of(kKey)})
+    EXPECT_EQ(report.find(secret), report.npos);
+
   start();
-  const auto right = connection(), wrong = connection();
-  send_text(right, address_.token.substr(0, 31));
-  send_text(wrong, std::string(31, 'x'));
-  pollfd answers[] = {{right.descriptor(), POLLIN, 0}, {wrong.descriptor(), POLLIN, 0}};
-  EXPECT_EQ(poll(answers, 2, 300), 0);
-  send_text(wrong, "x");
-  EXPECT_LT(time_until_closed(wrong), milliseconds(300));
+  const auto is_accepted = [&](const std::string& text) {
+    const auto socket = connection();
+    send_text(socket, text);
+    shutdown(socket.descriptor(), SHUT_WR);
+    char answer = 0;
+    return recv(socket.descriptor(), &answer, 1, 0) == 1;
+  };
+  for (std::size_t i = 0; i < report.size(); ++i) {
+    std::string changed = report;
+    changed[i] = static_cast<char>(changed[i] ^ 1);
+    EXPECT_FALSE(is_accepted(changed)) << i;
+    EXPECT_FALSE(is_accepted(report.substr(0, i))) << i;
+  }
+  EXPECT_FALSE(is_accepted(report + "x"));
+  EXPECT_EQ(ended_, 0);
+  EXPECT_FALSE(listener_->has_reports());
+  EXPECT_TRUE(is_accepted(report));
+  EXPECT_EQ(listener_->stop(), "rank 2");
 }
 
 TEST_F(FailureListenerTest, ClosesAConnectionAfterASecond) {
   start();
   const auto slow = connection();
-  send_text(slow, address_.token + "t1\n");
+  send_text(slow, message_of("t1\n"));
   std::thread dripping([&] {  // a byte every 20 ms
     while (send(slow.descriptor(), "x", 1, MSG_NOSIGNAL) == 1) poll(nullptr, 0, 20);
   });
@@ -325,7 +406,7 @@ TEST_F(FailureListenerTest, TruncatesALongText) {
   ASSERT_TRUE(
       send_report(address_, {Kind::kTaskEnded, kNow, std::string(2 * StepReport::kMaxText, 'x')}));
   const auto endless = connection();
-  send_text(endless, address_.token + "t1\n");
+  send_text(endless, message_of("t1\n"));
   const std::string much(1 << 20, 'x');
   std::thread sender([&] {
     for (int i = 0;
@@ -369,15 +450,15 @@ TEST_F(FailureListenerTest, LeavesSignalsToOtherThreads) {
 }
 
 TEST(FailureListener, ListensWithinTheRange) {
-  const auto any = FailureListener::open();
+  const auto any = FailureListener::open(kKey);
   ASSERT_TRUE(any);
   const auto low = any->port();  // taken
   const auto high = low + 3;
-  const auto within = FailureListener::open(low, high);
+  const auto within = FailureListener::open(kKey, low, high);
   if (!within) GTEST_SKIP() << "other programs have the next ports";
   EXPECT_GT(within->port(), low);
   EXPECT_LE(within->port(), high);
-  EXPECT_FALSE(FailureListener::open(low, low));
+  EXPECT_FALSE(FailureListener::open(kKey, low, low));
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST(RequestedOptions, AreThoseOfTheRequest) {
   const OptionLists node{.site = "omp=5", .command_line = {}};
   EnvMap environment = exported("ranks=block");
   EXPECT_EQ((*requested_options(node, environment))->omp.number, 5);
-  environment.set("SLURM_TORCH_ENV", "5 0 - - omp=7");
+  environment.set("SLURM_TORCH_ENV", "6 0 - omp=7");
   const auto options = requested_options(node, environment);
   ASSERT_TRUE(options && *options);
   EXPECT_EQ((*options)->omp.number, 7);

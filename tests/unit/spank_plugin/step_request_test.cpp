@@ -31,50 +31,34 @@ const MergedOptions kNoOptions;
 const MergedOptions kOverride{.list = "override=yes", .options = {.override_user = true}};
 const char* const kMark = "torch_env.so-is-not-loaded-on-this-node";
 
-TEST_F(StepRequestTest, PassesListAndListener) {
-  const auto listener = FailureListener::open();
-  ASSERT_TRUE(listener);
+TEST_F(StepRequestTest, PassesListSecretAndPort) {
   EXPECT_FALSE(has_step_request());
-  set_step_request({.list = "ranks=block,addr=n 1", .options = {}}, listener.get());
+  set_step_request({.list = "ranks=block,addr=n 1", .options = {}}, kToken, 20001);
   EXPECT_TRUE(has_step_request());
   EnvMap environment = EnvMap::from(environ);
   const auto request = StepRequest::from(environment);
   ASSERT_TRUE(request);
   EXPECT_EQ(request->list, "ranks=block,addr=n 1");
-  EXPECT_EQ(request->token, listener->token());
+  EXPECT_EQ(request->secret, kToken);
   EXPECT_EQ(listener_in(environment).port, 0);
   environment.set("SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1");
   EXPECT_EQ(listener_in(environment).host, "10.0.0.1");
-  EXPECT_EQ(listener_in(environment).port, listener->port());
-  EXPECT_EQ(listener_in(environment).token, listener->token());
-}
-
-// Reports send the listener's token in clear: who reads one must not learn the other.
-TEST_F(StepRequestTest, PassesASecretThatTheListenersTokenDoesNotTell) {
-  const auto listener = FailureListener::open();
-  ASSERT_TRUE(listener);
-  std::set<std::string> secrets;
-  for (int i = 0; i < 2; ++i) {
-    set_step_request(kNoOptions, listener.get());
-    const auto request = StepRequest::from(EnvMap::from(environ));
-    ASSERT_TRUE(request);
-    EXPECT_EQ(request->secret.size(), kTokenSize);
-    EXPECT_NE(request->secret, listener->token());
-    secrets.insert(request->secret);
-  }
-  EXPECT_EQ(secrets.size(), 2u) << "it is drawn, not made from the token";
+  EXPECT_EQ(listener_in(environment).port, 20001);
+  EXPECT_EQ(listener_in(environment).key, report_key(kToken));
 }
 
 TEST_F(StepRequestTest, HasNoSecretWhereThatIsNoToken) {
-  for (const char* value : {"5 0 - - list", "5 0 -  list", "5 0 - short list", "5 0 -"}) {
-    const auto request = StepRequest::from({{"SLURM_TORCH_ENV", value}});
+  for (const char* value : {"6 1 - list", "6 1  list", "6 1 short list", "6 1 -", "6 1"}) {
+    const EnvMap environment{{"SLURM_TORCH_ENV", value}, {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}};
+    const auto request = StepRequest::from(environment);
     ASSERT_TRUE(request);
     EXPECT_EQ(request->secret, "") << value;
+    EXPECT_EQ(listener_in(environment).port, 0) << "reports have no proof";
   }
 }
 
 TEST_F(StepRequestTest, HasNoPortWithoutAListener) {
-  set_step_request(kNoOptions, nullptr);
+  set_step_request(kNoOptions, "", 0);
   const auto request = StepRequest::from(EnvMap::from(environ));
   ASSERT_TRUE(request);
   EXPECT_EQ(request->list, "");
@@ -83,20 +67,20 @@ TEST_F(StepRequestTest, HasNoPortWithoutAListener) {
 }
 
 TEST_F(StepRequestTest, AProgramWithoutThePluginFindsNoRank) {
-  set_step_request(kNoOptions, nullptr);
+  set_step_request(kNoOptions, "", 0);
   for (const char* name : kReplaced) EXPECT_STREQ(getenv(name), kMark) << name;
 }
 
 TEST_F(StepRequestTest, ExportedValuesStayUnlessOverridden) {
   setenv("WORLD_SIZE", "4", 1);
-  set_step_request(kNoOptions, nullptr);
+  set_step_request(kNoOptions, "", 0);
   EXPECT_STREQ(getenv("WORLD_SIZE"), "4");
-  set_step_request(kOverride, nullptr);
+  set_step_request(kOverride, "", 0);
   EXPECT_STREQ(getenv("WORLD_SIZE"), kMark);
 }
 
 TEST_F(StepRequestTest, PluginVariablesAreTheRequestAndTheMarks) {
-  set_step_request(kNoOptions, nullptr);
+  set_step_request(kNoOptions, "", 0);
   EnvMap given{{"GROUP_RANK", kMark}, {"SLURM_TORCH_ENV_STEP", "1 7.0 n0 0"}, {"OTHER", "3"}};
   const std::size_t count = static_cast<std::size_t>(std::distance(given.begin(), given.end()));
   for (const char* name : kReplaced) given.set(name, getenv(name));
@@ -108,7 +92,7 @@ TEST_F(StepRequestTest, PluginVariablesAreTheRequestAndTheMarks) {
   EXPECT_EQ(without_plugin_variables({{"RANK", "3"}}).get("RANK"), "3");
 }
 
-// The error can be reported: requests of all versions contain the listener.
+// Requests of all versions have the listener's port.
 TEST_F(StepRequestTest, AnotherVersionIsAnError) {
   for (const char* version : {"4", "99", "", "-2", "99999999999999999999", "%n%s"}) {
     const EnvMap environment = {
@@ -121,7 +105,7 @@ TEST_F(StepRequestTest, AnotherVersionIsAnError) {
               std::string::npos)
         << options.error().message;
     EXPECT_EQ(listener_in(environment).port, 20001);
-    EXPECT_EQ(listener_in(environment).token, kToken);
+    EXPECT_EQ(listener_in(environment).key, report_key(kToken));
   }
 }
 

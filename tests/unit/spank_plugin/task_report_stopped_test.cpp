@@ -21,6 +21,8 @@ using std::chrono::seconds;
 
 // The watch that a task leaves behind is adopted by this process. `tasks` are processes that wait
 // for signals.
+const std::string kKeyOfSrun = report_key("secret");
+
 class StoppedTasks : public ::testing::Test {
  protected:
   StoppedTasks() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
@@ -48,13 +50,13 @@ class StoppedTasks : public ::testing::Test {
     ASSERT_TRUE(listener_);
     listener_->start({.log = [this](const std::string& text) { logged_ += text + ";"; },
                       .end_step = [this] { ended_.set_value(); },
-                      .on_failure = limit,
-                      .is_ending = [] { return false; }});
-    watch_stopped_tasks(table_, {"127.0.0.1", listener_->port(), listener_->token()}, limit);
+                      .time_after_failure = limit,
+                      .state = [] { return StepState::kRuns; }});
+    watch_stopped_tasks(table_, {"127.0.0.1", listener_->port(), kKeyOfSrun}, limit);
   }
 
   SharedTaskTable table_{3};
-  std::unique_ptr<FailureListener> listener_ = FailureListener::open();
+  std::unique_ptr<FailureListener> listener_ = FailureListener::open(kKeyOfSrun);
   std::promise<void> ended_;
   std::string logged_;  // read after stop()
   std::vector<pid_t> tasks_;
@@ -124,7 +126,7 @@ TEST_F(StoppedTasks, AreReportedUntilSrunKnows) {
   const auto listener = listen_on({"127.0.0.1", 0});
   ASSERT_TRUE(listener);
   kill(task, SIGSTOP);
-  watch_stopped_tasks(table_, {"127.0.0.1", *bound_port(*listener), "token"}, milliseconds(1));
+  watch_stopped_tasks(table_, {"127.0.0.1", *bound_port(*listener), kKeyOfSrun}, milliseconds(1));
   for (int report = 0; report < 2; ++report) {
     pollfd connection{listener->descriptor(), POLLIN, 0};
     ASSERT_EQ(poll(&connection, 1, 30'000), 1) << "report " << report;
