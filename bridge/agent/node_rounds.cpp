@@ -180,6 +180,7 @@ void NodeRounds::carry() {
   }
   client_->carry(now);
   report_wait(now);
+  report_unknown_coordinator();
   const bool is_leaving = context_.stop_signal != 0 && server_ && endpoint_.record && !end_;
   if (is_leaving && !is_in_round_ && !server_->coordinator().has_workers()) leave();
   for (const AgentMessage& message : client_->take_messages()) receive(message);
@@ -197,6 +198,17 @@ void NodeRounds::report_wait(SteadyTime now) {
   print_line(context_,
              formatted("waiting for the coordinator, at most {} s: {}{}", times_.join_timeout,
                        client_->problem(), endpoint_.doubt.empty() ? "" : "; " + endpoint_.doubt));
+}
+
+// Of agents whose lines are in one place, the first that does not coordinate.
+void NodeRounds::report_unknown_coordinator() {
+  if (has_reported_unknown_coordinator_ || !client_->has_joined() || knows_coordinator()) return;
+  if (endpoint_.is_output_shared && join_.order != 1) return;
+  has_reported_unknown_coordinator_ = true;
+  print_line(context_,
+             formatted("this run has no token: whatever program listens at {} can end this node's "
+                       "workers: give all nodes the same --rdzv-token-file or {}",
+                       client_->target(), kTokenVariable));
 }
 
 void NodeRounds::note_restarts() {
@@ -220,8 +232,10 @@ void NodeRounds::receive(const AgentMessage& message) {
   if (const auto* start = std::get_if<StartRound>(&message)) {
     start_ = *start;
     orders_ = {};
+    is_stopped_ = false;
   } else if (const auto* stop = std::get_if<StopWorkers>(&message)) {
     client_->send(Stopping{});
+    is_stopped_ = true;
     // What a launcher signals in one agent it signals in all.
     const bool is_signalled = stop->for_signal && endpoint_.is_output_shared;
     (stop->after_grace ? orders_.stops_after_grace
@@ -232,8 +246,26 @@ void NodeRounds::receive(const AgentMessage& message) {
     orders_.begins_exit_barrier = true;
   } else if (const auto* end = std::get_if<EndRun>(&message)) {
     end_ = *end;
+    if (end_->exit_code == 0 && is_success_owed()) {
+      end_->exit_code = EXIT_FAILURE;
+      print_line(
+          context_,
+          formatted(
+              "{} ends the run with 0, but this node's workers have not ended with 0: another "
+              "program may have the port, or this node is a spare: give all nodes the same "
+              "--rdzv-token-file or {}",
+              client_->target(), kTokenVariable));
+    }
     orders_.stops_workers = true;
   }
+}
+
+bool NodeRounds::knows_coordinator() const {
+  return server_ || endpoint_.is_of_launcher || client_->knows_coordinator();
+}
+
+bool NodeRounds::is_success_owed() const {
+  return is_in_round_ || start_ || (owes_success_ && !knows_coordinator());
 }
 
 void NodeRounds::on_stop_signal(int signal) {
@@ -369,7 +401,7 @@ Status NodeRounds::be_ready() {
 }
 
 Round NodeRounds::round_of(const StartRound& start) {
-  is_in_round_ = true;
+  is_in_round_ = owes_success_ = true;
   Round round;
   round.number = start.round;
   AttemptFacts& facts = round.facts;
@@ -388,6 +420,7 @@ Round NodeRounds::round_of(const StartRound& start) {
 
 void NodeRounds::conclude(const AttemptReport& attempt) {
   is_in_round_ = false;
+  owes_success_ = is_stopped_ || client_->failure() || !attempt.failures.empty();
   attempts_.push_back(attempt);
   // The workers were killed because of it: the coordinator is to see this agent as lost.
   if (context_.is_guardian_gone) return client_->close();

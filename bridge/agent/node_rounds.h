@@ -46,8 +46,13 @@ class NodeRounds : public Rounds, public Peers {
   Status find_coordinator(bool is_first);
   void connect(const Endpoint& coordinator, bool is_first);
   void report_wait(SteadyTime now);
+  void report_unknown_coordinator();
   void note_restarts();
   void receive(const AgentMessage& message);
+  // Else it is whatever program listens at the endpoint.
+  bool knows_coordinator() const;
+  // Without the success of this agent's workers the run has none.
+  bool is_success_owed() const;
   // Waits for `fact`, or until `latest`; false where the run is over for this agent first.
   bool wait_until(const std::function<bool()>& fact, SteadyTime latest = SteadyTime::max());
   bool can_join_again() const;
@@ -76,6 +81,11 @@ class NodeRounds : public Rounds, public Peers {
   std::optional<CoordinatorClient> client_;
   Socket store_port_;
   bool is_in_round_ = false;
+  bool is_stopped_ = false;  // the workers of this round, which have not all ended by themselves
+  // To a coordinator that is not known: its workers have not ended by themselves with 0 in its last
+  // round, or there was none.
+  bool owes_success_ = true;
+  bool has_reported_unknown_coordinator_ = false;
   std::optional<RunReport> report_at_end_;  // of the agent that coordinated
   std::optional<StartRound> start_;
   std::optional<EndRun> end_;

@@ -166,6 +166,7 @@ Result<RunEndpoint> from_launcher(const LaunchOrigin& origin, const LaunchedTask
   const Layout& layout = launch->env.layout;
   RunEndpoint run;
   run.coordinator = launch->env.master;
+  run.is_of_launcher = true;
   run.run_id = launch->env.run_id;
   run.order = layout.rank;
   run.is_whole_node = layout.world_size == layout.node_count;

@@ -23,6 +23,7 @@ struct RunEndpoint {
   Socket listener;    // open in the agent that coordinates
   std::string note;   // a line for the user, or empty
   std::string doubt;  // why none may coordinate there, for the line of an agent that waits
+  bool is_of_launcher = false;  // whose agents have agreed on the one of them that coordinates
   std::unique_ptr<CoordinatorRecord> record;  // instead of these two: etcd, or a file
   std::string run_id;
   RunKey key = RunKey::of_run_id("");  // of the token, where there is one

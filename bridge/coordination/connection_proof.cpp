@@ -110,7 +110,8 @@ Error refused_proof(const std::string& endpoint, const RunKey& key) {
   }
   return Error{
       formatted("{} does not accept the run id given here: the coordinator has another one, or a "
-                "token: give all nodes the same --rdzv-id, and the same --rdzv-token-file or {}",
+                "token, or is another user's: give all nodes the same --rdzv-id, and the same "
+                "--rdzv-token-file or {}",
                 endpoint, kTokenVariable)};
 }
 

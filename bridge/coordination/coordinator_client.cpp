@@ -6,7 +6,9 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
+#include "bridge/core/agent_command.h"
 #include "bridge/net/address.h"
+#include "bridge/net/peer_user.h"
 #include "bridge/net/random_token.h"
 
 namespace torchbridge {
@@ -138,6 +140,15 @@ void CoordinatorClient::join(const std::string& proof, Time now) {
                        "may have the port: choose another with --rdzv-endpoint",
                        target()));
   }
+  const PeerUser user =
+      key_.has_token() ? PeerUser::kThisUser : user_of_peer(connection_.descriptor());
+  if (user == PeerUser::kAnotherUser) {
+    return on_wrong_answer(
+        now, formatted("{} is another user's port: choose another with --rdzv-endpoint, or give "
+                       "all nodes the same --rdzv-token-file or {}",
+                       target(), kTokenVariable));
+  }
+  knows_coordinator_ = user == PeerUser::kThisUser;
   connection_.send(line_of(join_));
   state_ = State::kJoining;
 }

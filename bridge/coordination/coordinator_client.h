@@ -40,6 +40,11 @@ class CoordinatorClient {
   bool is_lost() const { return failure_.has_value() && was_joined_; }
   // By the coordinator, for a reason that does not pass.
   bool is_rejected() const { return is_rejected_; }
+  // The coordinator has the run's token, or is on this host a program of this user or root: else it
+  // is whatever program listens there. Of the last connection.
+  bool knows_coordinator() const { return knows_coordinator_; }
+  // Its host and port.
+  std::string target() const { return coordinator_.host + ":" + std::to_string(coordinator_.port); }
   // The address of this host that the coordinator sees. REQUIRES: has_joined().
   const std::string& own_address() const { return own_address_; }
 
@@ -72,7 +77,6 @@ class CoordinatorClient {
       "program has the "
       "port: "
       "choose another with --rdzv-endpoint";
-  std::string target() const { return coordinator_.host + ":" + std::to_string(coordinator_.port); }
 
   Endpoint coordinator_;
   RunKey key_;
@@ -85,6 +89,7 @@ class CoordinatorClient {
   std::string problem_;  // of the last attempt
   bool was_joined_ = false;
   bool is_rejected_ = false;
+  bool knows_coordinator_ = false;
   Time due_;  // of the state: the next attempt, the end of this one, or the end of the keep-alive
   std::chrono::milliseconds pause_{0};
   int wrong_answers_ = 0;

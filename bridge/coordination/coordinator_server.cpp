@@ -11,6 +11,7 @@
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
+#include "bridge/net/peer_user.h"
 #include "bridge/net/random_token.h"
 
 namespace torchbridge {
@@ -191,6 +192,13 @@ bool CoordinatorServer::prove(MemberId id, AgentConnection& peer, const std::str
           "a program on {} has no valid proof and gets no answer: if it is a node of this run, "
           "give all nodes the same --rdzv-id, and the same --rdzv-token-file or {}",
           peer.address, kTokenVariable));
+    }
+    return false;
+  }
+  if (!key_.has_token() && user_of_peer(peer.connection.descriptor()) == PeerUser::kAnotherUser) {
+    if (is_new(of_other_users_, peer.address)) {
+      lines_.push_back(formatted(
+          "another user's program on {} gives the run's id and gets no answer", peer.address));
     }
     return false;
   }

@@ -83,8 +83,9 @@ class CoordinatorServer {
   std::vector<MemberId> closing_;
   std::vector<std::string> lines_;
   Time next_sweep_ = Time::max();
-  std::set<std::string> of_torchrun_, with_other_key_;  // addresses that the user has been told of
-  bool is_crowded_ = false;                             // kMostStrangers are open
+  // Addresses that the user has been told of.
+  std::set<std::string> of_torchrun_, with_other_key_, of_other_users_;
+  bool is_crowded_ = false;  // kMostStrangers are open
   bool is_flooded_ = false;  // and were, with pauses of at most kCrowdedDeadline, for as long
   Time crowded_since_{}, crowded_until_ = Time::min();
   bool is_short_ = false;  // of descriptors or memory, now or before

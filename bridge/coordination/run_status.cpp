@@ -12,6 +12,7 @@
 #include "bridge/coordination/agent_message.h"
 #include "bridge/coordination/line_connection.h"
 #include "bridge/net/address.h"
+#include "bridge/net/peer_user.h"
 #include "bridge/net/random_token.h"
 #include "bridge/run_values/run_options.h"
 
@@ -124,6 +125,9 @@ Result<std::string> ask_run_status(const Endpoint& coordinator, const RunKey& ke
 
   const auto challenge = next_line(connection, lines, deadline);
   if (!challenge || protocol_of(*challenge) != kAgentProtocol) return wrong;
+  // Before the answer, after which the coordinator closes the connection.
+  if (!key.has_token() && user_of_peer(connection.descriptor()) == PeerUser::kAnotherUser)
+    return Error{target + " is another user's port"};
   std::string nonce = random_token();
   if (nonce.empty()) return Error{"the kernel of this node has no random numbers yet"};
   const ClientProof proof(key, ConnectionPurpose::kStatus, *challenge, std::move(nonce));

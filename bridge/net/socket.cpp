@@ -181,7 +181,7 @@ Socket bind_everywhere(int port, bool is_shared) {
 constexpr const char* kMarkHost = "127.84.66.1";
 
 // False, with errno set, where another process has it.
-bool mark(int port, bool is_shared) {
+bool mark_as_taken(int port, bool is_shared) {
   const auto address = socket_address({kMarkHost, port});
   Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
   if (auto moved = above_standard(socket); moved.open()) socket = std::move(moved);
@@ -195,7 +195,7 @@ bool mark(int port, bool is_shared) {
 
 // The port at all addresses, for as long as the socket is open and marked for longer. Not open, and
 // errno set, where another socket has it.
-Socket hold_port(int port) {
+Socket bind_and_mark(int port) {
   static std::set<int> marked;
   const bool is_marked = marked.contains(port);
   Socket holder = bind_everywhere(port, is_marked);
@@ -203,10 +203,11 @@ Socket hold_port(int port) {
   if (holder.open()) {
     share_port(holder);
     if (!is_marked)
-      mark(port, true);  // nobody else has it there: the holder would not have got the port
+      mark_as_taken(port,
+                    true);  // nobody else has it there: the holder would not have got the port
   } else if (errno == EADDRINUSE && only_lingers(port)) {
     errno = EADDRINUSE;
-    if (!mark(port, false)) return Socket();
+    if (!mark_as_taken(port, false)) return Socket();
     holder = bind_everywhere(port, true);
   }
   if (holder.open()) marked.insert(port);
@@ -255,7 +256,7 @@ Result<Socket> reserve(const Endpoint& address, int own) {
   auto port = bound_port(holder);
   if (!port || address.port == 0 || *port != address.port) {
     // Held until the socket for the program is bound too, so that none comes between.
-    holder = hold_port(address.port);
+    holder = bind_and_mark(address.port);
     if (!holder.open()) return cannot_listen(address, errno);
     share_port(holder);
     port = bound_port(holder);

@@ -229,7 +229,7 @@ TORCHBRIDGE_RDZV_TOKEN=$secret on_login "${as_user[@]}" srun -N3 -w n0,n1,n2 --n
   sh -c "touch $work/ranks/\$RANK.waits; while [ ! -e $work/go ]; do sleep 0.05; done
     touch $work/ranks/\$RANK.done" 2>"$work/error" & job=$!
 wait_for 30 test -e "$work/ranks/2.waits"
-on_node n3 runuser -u nobody -- /usr/bin/python3 "$work/stranger.py" n0:29437 night 3,3,3,0 status join line ||
+on_node n3 runuser -u nobody -- /usr/bin/python3 "$work/stranger.py" n0:29437 night 3,3,3,0 guess join line ||
   fail "the stranger found something"
 ! on_node n3 "${as_user[@]}" "$torchbridge" status --rdzv-id night n0:29437 ||
   fail "status without the token is answered"
@@ -238,3 +238,28 @@ TORCHBRIDGE_RDZV_TOKEN=$secret on_node n3 "${as_user[@]}" "$torchbridge" status 
 touch "$work/go"
 wait "$job" || fail "exit code $?: $(cat "$work/error")"
 for rank in 0 1 2; do [[ -e $work/ranks/$rank.done ]] || fail "the work of rank $rank was not done"; done
+
+# Without a token a program on another node that listens first coordinates: each agent says so, and does not believe it
+# that the run has succeeded while its own workers have not.
+# led RDZV_PORT WAY WORKER: an agent on n0 whose run a stranger on n1 coordinates; its exit code.
+led() {
+  local port=$1 way=$2 worker=$3
+  : >"$work/led"
+  on_node n1 runuser -u nobody -- /usr/bin/python3 "$work/stranger.py" "n1:$port" night 1,2,2,0 \
+    coordinate "$way" >"$work/led" 2>&1 & leader=$!
+  wait_for 30 grep -q listens "$work/led"
+  code=0
+  on_node n0 "${as_user[@]}" "$torchbridge" run --nnodes 1:2 --rdzv-id night --rdzv-backend c10d \
+    --rdzv-endpoint "n1:$port" --grace 5 sh -c "$worker" 2>"$work/error" || code=$?
+  wait "$leader" || fail "the stranger: $(cat "$work/led")"
+  (($(grep -c "this run has no token: whatever program listens at n1:$port can end this node's workers" \
+    "$work/error") == 1)) || fail "the unknown coordinator is not reported: $(cat "$work/error")"
+}
+led 29441 done true
+((code == 0)) || fail "workers that have done their work are no success: $code $(cat "$work/error")"
+for way in 'early :' 'at-once :' 'stopped :' 'stopped trap "exit 0" TERM'; do
+  led 29442 "${way%% *}" "${way#* }; while :; do sleep 0.05; done"
+  ((code == 1)) || fail "$way: exit code $code: $(cat "$work/error")"
+  grep -q "n1:29442 ends the run with 0, but this node's workers have not ended with 0" "$work/error" ||
+    fail "$way: no line: $(cat "$work/error")"
+done

@@ -7,7 +7,8 @@ torchbridge=$1 stranger=$2
 work=$(mktemp -d)
 chmod 755 "$work"
 chown daemon "$work"
-trap '[[ -z ${agents[*]:-} ]] || kill "${agents[@]}" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
+leader=
+trap 'kill "${agents[@]}" $leader 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 fail() { printf 'FAILED: %s\n' "$*" >&2; tail -n 50 "$work"/*.err >&2; exit 1; }
 # eventually COMMAND...: within 30 s.
 eventually() {
@@ -61,7 +62,7 @@ port=$(free_port)
 TORCHBRIDGE_RDZV_TOKEN=$token agent 0 3
 eventually is_listening
 before=$(peak)
-as_stranger 3,3,3,0 status join line || fail "the stranger found something while the run waits for nodes"
+as_stranger 3,3,3,0 guess join line || fail "the stranger found something while the run waits for nodes"
 TORCHBRIDGE_RDZV_TOKEN=$token agent 1 3
 # The third agent joins while 200 connections are silent.
 mkfifo "$work/stdin"
@@ -77,7 +78,7 @@ eventually test -e "$work/2.of.3"
 echo >&3
 exec 3>&-
 wait "$silent" || fail "the stranger's silent connections: $(cat "$work/silent.out" "$work/silent.err")"
-as_stranger 3,3,3,0 status join line || fail "the stranger found something while the run works"
+as_stranger 3,3,3,0 guess join line || fail "the stranger found something while the run works"
 victim=$(free_port)
 as_stranger 3,3,3,0 replay "$victim" >"$work/replay.out" 2>"$work/replay.err" & replay=$!
 eventually grep -q listens "$work/replay.out"
@@ -107,10 +108,46 @@ agent 1 2:3
 eventually test -e "$work/1.of.2"
 (($(grep -c 'this run has no token: whoever reaches 127.0.0.1 port' "$work/0.err") == 1)) ||
   fail "no line: $(cat "$work/0.err")"
-as_stranger 2,3,3,0 status line || fail "the stranger found something without a proof"
-as_stranger 2,3,3,0 member || fail "the stranger as a member"
+# On this host the kernel tells whose program it is.
+as_stranger 2,3,3,0 guess line || fail "another user of the host found something"
+! runuser -u nobody -- "$torchbridge" status --rdzv-id night "127.0.0.1:$port" ||
+  fail "another user's status is answered"
+(($(grep -c "another user's program on 127.0.0.1 gives the run's id and gets no answer" "$work/0.err") == 1)) ||
+  fail "the other user is not named once: $(cat "$work/0.err")"
+as_user /usr/bin/python3 "$work/stranger.py" "127.0.0.1:$port" night 2,3,3,0 member || fail "the stranger as a member"
 grep -q 'n9\\x1b\[2J' "$work/0.err" || fail "the stranger's name is not printed: $(cat "$work/0.err")"
 is_clean || fail "what the stranger sent was printed as it is"
 touch "$work/go"
 expect_success 0 1
 [[ -e $work/done.0 && -e $work/done.1 ]] || fail "the work was not done"
+
+# Who listens first coordinates a run without a token. One of another user of this host is refused; one of this user is
+# not believed that the run has succeeded while this agent's workers have not.
+rm -f "$work"/go "$work"/*.of.* "$work"/done.*
+# led_by USER WAY NODES: an agent whose run that program coordinates, with its exit code.
+led_by() {
+  port=$(free_port)
+  env -C / setpriv --reuid "$1" --regid daemon --clear-groups -- \
+    /usr/bin/python3 "$work/stranger.py" "127.0.0.1:$port" night 1,2,2,0 coordinate "$2" \
+    >"$work/led.out" 2>&1 & leader=$!
+  eventually grep -q listens "$work/led.out"
+  agent 0 "$3" --grace 5
+  code=0
+  wait "${agents[0]}" || code=$?
+  agents=()
+  [[ $1 == daemon ]] || kill "$leader"
+  wait "$leader" || true
+  leader=
+}
+led_by nobody at-once 1:2
+((code == 1)) || fail "led by another user it ends with $code"
+grep -q "127.0.0.1:$port is another user's port" "$work/0.err" ||
+  fail "the other user is not named: $(cat "$work/0.err")"
+[[ ! -e $work/0.of.1 ]] || fail "another user's program started workers"
+led_by daemon at-once 1:2
+((code == 1)) || fail "workers that are ended are a success: $code"
+grep -q "127.0.0.1:$port ends the run with 0, but this node's workers have not ended with 0" "$work/0.err" ||
+  fail "no line: $(cat "$work/0.err")"
+touch "$work/go"
+led_by daemon done 1:2
+((code == 0)) || fail "workers that have done their work are no success: $code"

@@ -24,14 +24,7 @@ signal.pause()"; }
 }
 port=$(python3 "$(dirname "$0")/../support/free_port.py")
 
-# Names do not keep a port from anybody.
-as_nobody "held = [socket.socket(socket.AF_UNIX) for _ in range(4)]
-for s, user in zip(held, ('', '0/', '1/', 'daemon/')):
-    s.bind('\0torchbridge/' + user + 'port/$port')
-    s.listen()"
-as_user timeout 60 "$torchbridge" run --master-port "$port" true 2>"$work/error" || fail "a name blocks --master-port"
-as_user timeout 60 "$torchbridge" exec --torch-env="port=$port" -- true 2>"$work/error" || fail "a name blocks port="
-# One that the launcher has reserved for the agent is its own.
+# The port that the launcher has reserved for the agent is its own.
 as_user "$torchbridge" exec --torch-env="port=$port" -- sh -c '
   timeout 60 "$0" run --max-restarts 1 --master-port $MASTER_PORT sh -c "exit \$((1 - TORCHELASTIC_RESTART_COUNT))"' \
   "$torchbridge" 2>"$work/error" || fail "the port that exec has reserved is not the agent's"

@@ -3,9 +3,10 @@
 
     agent_stranger.py HOST:PORT RUN_ID SHAPE ATTACK...      SHAPE: MIN,MAX,ACTIVE,RESTARTS
 
-Attacks: status, join, line, silent, replay PORT (of a victim's `torchbridge status`, which is led to this program), and
-member (joins with the run's id, which is enough where the run has no token). Prints "FOUND ..." for whatever it gets,
-and ends with 1 then. Python's standard library only.
+Attacks: guess (a key), join, line, silent, replay PORT (of a victim's `torchbridge status`, which is led to this
+program), member (joins with the run's id, which is enough where the run has no token), and coordinate WAY (listens at
+the port before anybody else). Prints "FOUND ..." for whatever it gets, and ends with 1 then. Python's standard
+library only.
 """
 
 import hashlib
@@ -50,6 +51,7 @@ def lines(connection, seconds=8.0):
 
 
 def first_line(connection):
+    """Empty where the connection is closed before."""
     data = b""
     while not data.endswith(b"\n"):
         data += connection.recv(1) or b"\n"
@@ -75,19 +77,13 @@ def judge(name, connection):
 
 
 def joining(host="n9"):
-    return {"kind": "join", "protocol": 1, "run_id": RUN_ID, "shape": SHAPE, "host": host, "pid": 4711, "workers": 1,
+    return {"kind": "join", "run_id": RUN_ID, "shape": SHAPE, "host": host, "pid": 4711, "workers": 1,
             "order": -1, "node": "", "role": "default"}
 
 
 def ended(exit_code=0):
     return {"kind": "ended", "can_restart": False, "start_error": ESCAPES, "start_exit_code": exit_code,
             "report": {"restart_count": 0, "started": 0, "lifetime": 0.0, "failures": [], "interruption": ""}}
-
-
-def status():
-    connection = connect()
-    send(connection, {"kind": "status?", "run_id": ""})
-    judge("status", connection)
 
 
 def join():
@@ -143,17 +139,73 @@ def replay(port):
     victim.sendall(b"coordinator " + proof.split()[-1].encode() + b"\n")
 
 
-def run_key():
-    """As connection_proof.cpp makes it of the run's id."""
-    return hmac.new(b"torchbridge run, id", RUN_ID.encode(), hashlib.sha256).digest()
+# As connection_proof.cpp makes it of the run's id.
+KEY_OF_ID = hmac.new(b"torchbridge run, id", RUN_ID.encode(), hashlib.sha256).digest()
 
 
-def prove(connection, purpose="agent"):
+def proof(purpose, server_nonce, client_nonce, key=KEY_OF_ID):
+    text = "\n".join(["torchbridge run, protocol 2", purpose, server_nonce, client_nonce])
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def prove(connection, purpose="agent", key=KEY_OF_ID):
     nonce = os.urandom(16).hex()
     server_nonce = first_line(connection).split()[2]
-    text = "\n".join(["torchbridge run, protocol 2", purpose, server_nonce, nonce])
-    send(connection, f"{purpose} {nonce} {hmac.new(run_key(), text.encode(), hashlib.sha256).hexdigest()}")
+    send(connection, f"{purpose} {nonce} {proof(purpose, server_nonce, nonce, key)}")
     return first_line(connection)
+
+
+def guess():
+    """A proof with a key that is not the run's."""
+    for purpose in ("agent", "status"):
+        for key in (KEY_OF_ID, os.urandom(32)):
+            if answer := prove(connect(), purpose, key):
+                find(f"guess: {purpose}: the answer {answer[:200]}")
+
+
+def lead(agent, way):
+    """As the coordinator of its run, which then ends with 0."""
+    def expect(kind):
+        while (message := json.loads(first_line(agent)))["kind"] != kind:
+            pass
+        return message
+
+    nonce = os.urandom(16).hex()
+    send(agent, f"torchbridge-run 2 {nonce}")
+    send(agent, "coordinator " + proof("coordinator", nonce, first_line(agent).split()[1]))
+    expect("join")
+    send(agent, {"kind": "welcome", "keep_alive_interval": 60, "keep_alive_attempts": 3})
+    store = expect("ready")["store"]
+    alone = {"node_count": 1, "node_rank": 0, "world_size": 1, "first_rank": 0, "local_world_size": 1,
+             "first_local_rank": 0, "role_world_size": 1, "first_role_rank": 0}
+    start = {"kind": "start-round", "round": 0, "store": store, "restart_count": 0, "max_restarts": 0, **alone}
+    end = {"kind": "end-run", "exit_code": 0, "reason": ""}
+    if way == "early":
+        send(agent, end)
+    elif way == "at-once":
+        send(agent, json.dumps(start) + "\n" + json.dumps(end))
+    else:
+        send(agent, start)
+        if way == "stopped":
+            send(agent, {"kind": "stop-workers", "reason": "n9 leaves", "after_grace": False, "for_signal": False})
+        expect("ended")
+        if way == "stopped":
+            expect("ready")
+        send(agent, end)
+    first_line(agent)
+
+
+def coordinate(way):
+    """WAY: when it ends the run: early, before a round; at-once, as one begins; stopped, after it has stopped the
+    workers; done, when they have ended by themselves. Returns after the first run."""
+    server = socket.create_server((HOST, int(PORT)))
+    print("listens", flush=True)
+    while True:
+        with server.accept()[0] as agent:
+            try:
+                return lead(agent, way)
+            except (OSError, ValueError, IndexError) as error:  # it has closed the connection
+                print("refused:", error, flush=True)
 
 
 def member():
@@ -181,6 +233,8 @@ while attacks:
     attack = attacks.pop(0)
     if attack == "replay":
         replay(int(attacks.pop(0)))
+    elif attack == "coordinate":
+        coordinate(attacks.pop(0))
     else:
-        {"status": status, "join": join, "line": line, "silent": silent, "member": member}[attack]()
+        {"guess": guess, "join": join, "line": line, "silent": silent, "member": member}[attack]()
 sys.exit(1 if found else 0)
