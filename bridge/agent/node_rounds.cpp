@@ -188,10 +188,10 @@ void NodeRounds::carry() {
   if (client_->failure() && !start_) orders_.stops_workers = true;
 }
 
-// Of agents whose lines are in one place, the first that does not coordinate reports.
+bool NodeRounds::is_reporter() const { return !endpoint_.is_output_shared || join_.order == 1; }
+
 void NodeRounds::report_wait(SteadyTime now) {
-  const bool is_reporter = !endpoint_.is_output_shared || join_.order == 1;
-  if (!is_reporter || has_reported_wait_ || client_->has_joined() || client_->problem().empty())
+  if (!is_reporter() || has_reported_wait_ || client_->has_joined() || client_->problem().empty())
     return;
   if (now < after(searching_since_, kFirstReportAfter)) return;
   has_reported_wait_ = true;
@@ -200,10 +200,10 @@ void NodeRounds::report_wait(SteadyTime now) {
                        client_->problem(), endpoint_.doubt.empty() ? "" : "; " + endpoint_.doubt));
 }
 
-// Of agents whose lines are in one place, the first that does not coordinate.
 void NodeRounds::report_unknown_coordinator() {
-  if (has_reported_unknown_coordinator_ || !client_->has_joined() || knows_coordinator()) return;
-  if (endpoint_.is_output_shared && join_.order != 1) return;
+  if (!is_reporter() || has_reported_unknown_coordinator_ || !client_->has_joined() ||
+      knows_coordinator())
+    return;
   has_reported_unknown_coordinator_ = true;
   print_line(context_,
              formatted("this run has no token: whatever program listens at {} can end this node's "

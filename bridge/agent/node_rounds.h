@@ -45,6 +45,8 @@ class NodeRounds : public Rounds, public Peers {
   // Connects, where the record names it to another coordinator, or to this agent itself.
   Status find_coordinator(bool is_first);
   void connect(const Endpoint& coordinator, bool is_first);
+  // Of agents whose lines are in one place, the first that does not coordinate.
+  bool is_reporter() const;
   void report_wait(SteadyTime now);
   void report_unknown_coordinator();
   void note_restarts();
