@@ -63,8 +63,8 @@ struct StepActions {
   std::function<StepState()> state;
 };
 
-// Runs in srun. Accepts reports with a proof, HMAC-SHA256 of what follows it; one that is sent
-// again says nothing new. Closes each connection after at most a second.
+// Runs in srun. Accepts reports with a proof, HMAC-SHA256 of what follows it; a replayed report has
+// no further effect. Closes each connection after at most a second.
 class FailureListener {
  public:
   // Listens on all addresses of this host, because only Slurm's configuration shows by which one

@@ -137,20 +137,19 @@ void prepare_step(const MergedOptions& merged) {
   const std::uint16_t* range =
       slurm_get_srun_port_range != nullptr ? slurm_get_srun_port_range() : nullptr;
   const std::string secret = random_token();  // empty: the kernel's generator is not initialised
-  launch = new LaunchState{merged.options, nullptr};
-  if (!secret.empty())
-    launch->listener = range != nullptr
-                           ? FailureListener::open(report_key(secret), range[0], range[1])
-                           : FailureListener::open(report_key(secret));
-  set_step_request(merged, secret, launch->listener ? launch->listener->port() : 0);
+  const auto [low, high] =
+      range != nullptr ? std::pair<int, int>(range[0], range[1]) : std::pair(0, 0);
+  auto listener = secret.empty() ? nullptr : FailureListener::open(report_key(secret), low, high);
+  set_step_request(merged, secret, listener ? listener->port() : 0);
+  launch = new LaunchState{merged.options, std::move(listener)};
 }
 
-// In srun. The words of its command line; nothing where they cannot be read, or have more than 64
+// In srun. The words of its command line; empty where they cannot be read, or have more than 64
 // KiB.
-std::optional<std::vector<std::string>> command_line() {
+std::vector<std::string> command_line() {
   const auto text = read_text("/proc/self/cmdline");
-  if (!text || !*text) return std::nullopt;
   std::vector<std::string> words;
+  if (!text || !*text) return words;
   for (std::string_view rest = **text; !rest.empty();) words.emplace_back(take_until(rest, '\0'));
   return words;
 }
@@ -163,9 +162,8 @@ void start_listener(spank_t spank, const StepIds& ids) {
                       .while_saving = std::chrono::seconds(TORCH_ENV_SAVING_SECONDS),
                       .state = [ids] { return state_of_step(ids); }};
   const bool is_debugged = &MPIR_being_debugged != nullptr && MPIR_being_debugged != 0;
-  const auto words = command_line();
-  if (launch->options.on_failure && !is_debugged && words &&
-      !has_decided_on_failures(*words, program_of(spank), EnvMap::from(environ)))
+  if (launch->options.on_failure && !is_debugged &&
+      !has_decided_on_failures(command_line(), program_of(spank), EnvMap::from(environ)))
     actions.time_after_failure = std::chrono::seconds(*launch->options.on_failure);
   launch->listener->start(std::move(actions));
 }
