@@ -36,7 +36,9 @@ const std::chrono::system_clock::time_point kNow{seconds(1'700'000'000)};
 
 class FailureListenerTest : public ::testing::Test {
  protected:
-  FailureListenerTest() {
+  FailureListenerTest() { open(); }
+
+  void open() {
     listener_ = FailureListener::open(kKey);
     if (!listener_) throw std::runtime_error("cannot listen");
     address_ = {"127.0.0.1", listener_->port(), kKey};
@@ -187,9 +189,7 @@ TEST_F(FailureListenerTest, KeepsAStepWhoseTasksAreSuspended) {
 
 TEST_F(FailureListenerTest, EndsAStepWhoseTaskFailsAfterItWasSuspended) {
   for (const auto kind : {Kind::kTaskFailed, Kind::kStepMustEnd}) {
-    listener_ = FailureListener::open(kKey);
-    ASSERT_TRUE(listener_);
-    address_ = {"127.0.0.1", listener_->port(), kKey};
+    open();
     asked_ = ended_ = 0;
     start(milliseconds(1), {StepState::kIsSuspended, StepState::kRuns});
     ASSERT_TRUE(send_report(address_, {Kind::kTaskHangs, kNow, "rank 4"}));
@@ -207,9 +207,7 @@ TEST_F(FailureListenerTest, EndsAStepWhoseTaskFailsAfterItWasSuspended) {
 
 TEST_F(FailureListenerTest, KeepsTheStepWhereATaskMayHaveBeenAskedToEnd) {
   for (const std::string kinds : {"ft", "tf"}) {
-    listener_ = FailureListener::open(kKey);
-    ASSERT_TRUE(listener_);
-    address_ = {"127.0.0.1", listener_->port(), kKey};
+    open();
     std::vector<Socket> reports;  // both are there when it starts, so that the second is not late
     for (std::size_t i = 0; i < kinds.size(); ++i) {
       reports.push_back(connection());
@@ -255,9 +253,7 @@ TEST_F(FailureListenerTest, KeepsAStepWhoseTaskHangs) {
 TEST_F(FailureListenerTest, EndsAStepWhoseTasksSaveForTooLong) {
   while_saving_ = milliseconds(600);
   for (const auto kind : {Kind::kTaskAsksForRequeue, Kind::kTaskEnded}) {
-    listener_ = FailureListener::open(kKey);
-    ASSERT_TRUE(listener_);
-    address_ = {"127.0.0.1", listener_->port(), kKey};
+    open();
     const auto begin = Clock::now();
     start(milliseconds(1));
     ASSERT_TRUE(send_report(address_, {kind, kNow + seconds(1), "rank 1"}));

@@ -19,10 +19,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// The watch that a task leaves behind is adopted by this process. `tasks` are processes that wait
-// for signals.
 const std::string kKeyOfSrun = report_key("secret");
 
+// The watch that a task leaves behind is adopted by this process. `tasks` are processes that wait
+// for signals.
 class StoppedTasks : public ::testing::Test {
  protected:
   StoppedTasks() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
