@@ -1,6 +1,5 @@
 #include "bridge/net/peer_user.h"
 
-#include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -42,29 +41,16 @@ TEST(PeerUser, IsThatOfTheProgramThatAnswers) {
 }
 
 // A client of that user at 127.0.0.1 or ::1, which does something with its connection.
-PeerUser user_of_client(uid_t user, const char* address, const std::function<bool(int)>& act) {
+PeerUser user_of_client(
+    uid_t user, const char* address,
+    const std::function<bool(int)>& act = [](int) { return true; }) {
   const auto listener = listen_on({"::", 0});
   if (!listener) throw std::runtime_error(listener.error().message);
-  Socket connected;
+  Result<Socket> connected = Socket();
   const Child client([&] {
     if (setuid(user) != 0) return false;
-    connected = Socket(socket(*address == ':' ? AF_INET6 : AF_INET, SOCK_STREAM, 0));
-    sockaddr_in v4{.sin_family = AF_INET,
-                   .sin_port = htons(static_cast<std::uint16_t>(*bound_port(*listener))),
-                   .sin_addr = {htonl(INADDR_LOOPBACK)},
-                   .sin_zero = {}};
-    sockaddr_in6 v6{.sin6_family = AF_INET6,
-                    .sin6_port = v4.sin_port,
-                    .sin6_flowinfo = 0,
-                    .sin6_addr = in6addr_loopback,
-                    .sin6_scope_id = 0};
-    const bool is_bound = act(-connected.descriptor());
-    return is_bound &&
-           (*address == ':'
-                ? connect(connected.descriptor(), reinterpret_cast<sockaddr*>(&v6), sizeof v6)
-                : connect(connected.descriptor(), reinterpret_cast<sockaddr*>(&v4), sizeof v4)) ==
-               0 &&
-           act(connected.descriptor());
+    connected = connect_to({address, *bound_port(*listener)}, kLimit);
+    return connected && act(connected->descriptor());
   });
   const Socket accepted(accept(listener->descriptor(), nullptr, nullptr));
   return user_of_peer(accepted.descriptor());
@@ -73,8 +59,8 @@ PeerUser user_of_client(uid_t user, const char* address, const std::function<boo
 TEST(PeerUser, IsThatOfTheProgramThatConnects) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
   for (const char* address : {"127.0.0.1", "::1"}) {
-    EXPECT_EQ(user_of_client(0, address, [](int) { return true; }), PeerUser::kThisUser);
-    EXPECT_EQ(user_of_client(kNobody, address, [](int) { return true; }), PeerUser::kAnotherUser);
+    EXPECT_EQ(user_of_client(0, address), PeerUser::kThisUser);
+    EXPECT_EQ(user_of_client(kNobody, address), PeerUser::kAnotherUser);
   }
 }
 
@@ -83,15 +69,12 @@ TEST(PeerUser, IsThatOfTheProgramThatConnects) {
 TEST(PeerUser, IsAnotherWhereTheSocketIsHidden) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
   for (const char* address : {"127.0.0.1", "::1"}) {
-    const auto bound = [](int connection) {  // negative: before it is one
-      return connection > 0 ||
-             setsockopt(-connection, SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof "lo") == 0;
+    const auto bind_to_interface = [](int connection) {
+      return setsockopt(connection, SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof "lo") == 0;
     };
-    EXPECT_EQ(user_of_client(kNobody, address, bound), PeerUser::kAnotherUser);
-    const auto half_closed = [](int connection) {
-      return connection < 0 || shutdown(connection, SHUT_WR) == 0;
-    };
-    EXPECT_EQ(user_of_client(kNobody, address, half_closed), PeerUser::kAnotherUser);
+    EXPECT_EQ(user_of_client(kNobody, address, bind_to_interface), PeerUser::kAnotherUser);
+    const auto half_close = [](int connection) { return shutdown(connection, SHUT_WR) == 0; };
+    EXPECT_EQ(user_of_client(kNobody, address, half_close), PeerUser::kAnotherUser);
   }
 }
 
