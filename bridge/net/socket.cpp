@@ -271,6 +271,8 @@ Result<Socket> reserve(const Endpoint& address, int own) {
 bool port_is_free(int port) {
   if (bind_everywhere(port, false).open() || errno != EADDRINUSE) return true;
   if (!only_lingers(port)) return false;
+  // One that does not listen may have it at an address of its own.
+  if (!bind_everywhere(port, true).open()) return errno != EADDRINUSE;
   const auto address = socket_address({kMarkHost, port});
   const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   return bind(socket.descriptor(), address->get(), address->size) == 0 || errno != EADDRINUSE;

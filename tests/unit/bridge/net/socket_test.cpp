@@ -15,12 +15,13 @@
 namespace torchbridge {
 namespace {
 
-// At a free port; not open where the kernel has no such address.
-Socket bound_socket(const std::string& host, bool is_shared, bool listens) {
+// Not open where the kernel has no such address.
+Socket bound_socket(const std::string& host, int port, bool is_shared, bool listens) {
   sockaddr_in v4{};
   sockaddr_in6 v6{};
   v4.sin_family = AF_INET;
   v6.sin6_family = AF_INET6;
+  v4.sin_port = v6.sin6_port = htons(static_cast<std::uint16_t>(port));
   const bool is_v6 = inet_pton(AF_INET, host.c_str(), &v4.sin_addr) != 1;
   if (is_v6) inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr);
   Socket socket(::socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -31,6 +32,15 @@ Socket bound_socket(const std::string& host, bool is_shared, bool listens) {
             : bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
   if (bound != 0 || (listens && listen(socket.descriptor(), 1) != 0)) return Socket();
   return socket;
+}
+
+// At which no connection of another program has lingered at the start: beside it, the kernel shows
+// no socket that is shared and does not listen.
+int quiet_port() {
+  int port = 0;
+  do port = free_port();
+  while (!bound_socket("0.0.0.0", port, false, false).open());
+  return port;
 }
 
 TEST(Socket, TakesAFreePortAndKeepsOthersOut) {
@@ -115,9 +125,9 @@ TEST(Reserve, RefusesAPortThatAnotherSocketHas) {
   for (const char* address : {"127.0.0.1", "127.0.0.2", "0.0.0.0", "::1", "::"}) {
     for (const bool is_shared : {false, true}) {
       for (const bool listens : {false, true}) {
-        const Socket other = bound_socket(address, is_shared, listens);
+        const int port = quiet_port();
+        const Socket other = bound_socket(address, port, is_shared, listens);
         if (!other.open()) continue;  // no IPv6
-        const int port = *bound_port(other);
         EXPECT_FALSE(port_is_free(port)) << address << is_shared << listens;
         EXPECT_FALSE(reserve({"127.0.0.1", port})) << address << is_shared << listens;
       }
@@ -153,6 +163,16 @@ TEST(Reserve, TakesAPortOnWhichOnlyEndedConnectionsLinger) {
   EXPECT_TRUE(port_is_free(port));
   const auto reserved = reserve({"127.0.0.1", port});
   ASSERT_TRUE(reserved) << reserved.error().message;
+}
+
+TEST(Reserve, RefusesAPortThatASocketHasBesideLingeringConnections) {
+  for (const char* address : {"127.0.0.2", "::1"}) {
+    const int port = port_with_lingering_connection();
+    const Socket other = bound_socket(address, port, false, false);
+    if (!other.open()) continue;  // no IPv6
+    EXPECT_FALSE(port_is_free(port)) << address;
+    EXPECT_FALSE(reserve({"127.0.0.1", port})) << address;
+  }
 }
 
 // Then the kernel gives it to two that share it, of whatever users: the second rank 0 would not get
