@@ -61,9 +61,10 @@ class Ranks:
     """
 
     def __init__(self, command, world_size, keep_output=False, more=None):
+        self.port = free_port()
         shared = os.environ | {
             "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size), "OMP_NUM_THREADS": "1",
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port),
         }
         self.command = [str(word) for word in command]
         self.errors = tempfile.TemporaryFile()

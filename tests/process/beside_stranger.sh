@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A command as an ordinary user in a network namespace of its own, while a second user keeps some hundred connections to
-# each port on which the first one listens: silent ones, slow ones and random bytes.
+# each port on which the first one listens: silent ones, slow ones and random bytes. A word STRANGER of the command is a
+# pipe to which it writes the ports of stores: he sets and deletes their keys, again and again.
 # beside_stranger.sh PROGRAM COMMAND...: skipped where other users cannot start PROGRAM, which the command starts.
 set -euo pipefail
 if [[ ${1:-} != --inside ]]; then
@@ -20,17 +21,21 @@ mkdir -m 755 "$work/daemon"
 chmod 711 "$work"
 chown daemon "$work/daemon"
 mkfifo "$work/end"
+chown daemon "$work/end"
 runuser -u nobody -- /usr/bin/python3 -c "$script" flood "$(id -u daemon)" $connections <"$work/end" >"$work/made" &
 stranger=$!
 exec 3>"$work/end"
 status=0
 # Not root's PATH: a folder of it that this user cannot search makes "not found" to "permission denied".
 TMPDIR=$work/daemon PATH=/usr/local/bin:/usr/bin:/bin \
-  setpriv --reuid daemon --regid daemon --clear-groups -- "$@" || status=$?
+  setpriv --reuid daemon --regid daemon --clear-groups -- "${@/#STRANGER/$work/end}" || status=$?
 exec 3>&-
 wait "$stranger"
-made=$(awk '{sum += $2} END {print sum + 0}' "$work/made")
-echo "the second user made $made connections to $(wc -l <"$work/made") ports"
+made=$(awk '$1 == "port" {sum += $3} END {print sum + 0}' "$work/made")
+deleted=$(awk '$1 == "store" {sum += $4} END {print sum + 0}' "$work/made")
+echo "the second user made $made connections to $(grep -c ^port "$work/made") ports," \
+  "and deleted $deleted keys of $(grep -c ^store "$work/made") stores"
 rm -r "$work"
 ((made >= connections)) || { echo "FAILED: the second user found no port"; exit 1; }
+[[ " $* " != *" STRANGER "* ]] || ((deleted > 0)) || { echo "FAILED: the second user found no store"; exit 1; }
 exit "$status"

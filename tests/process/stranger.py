@@ -3,7 +3,8 @@
 told, and sends nothing, or garbage at once, or a byte each second; changes every key of PyTorch's store; reads what the
 kernel shows to everyone.
 
-    stranger.py flood UID CONNECTIONS   # until standard input ends; prints "PORT CONNECTIONS" for each port then
+    stranger.py flood UID CONNECTIONS   # until standard input ends, each line of which is the port of a store whose
+        keys to change from then on; then prints "port PORT CONNECTIONS" and "store PORT TURNS DELETED" for each
     stranger.py store PORT              # until standard input ends; prints "changes", then turns and deleted keys
     stranger.py search SINCE FOLDER... <SECRETS   # prints each place where one of the secrets can be read: of processes
         and sockets, and of files that were changed after SINCE
@@ -17,6 +18,7 @@ import socket
 import stat
 import struct
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -92,13 +94,21 @@ class Flood:
 
 
 def flood(user, wanted):
-    attack = Flood(wanted)
-    with selectors.DefaultSelector() as ended:
-        ended.register(sys.stdin, selectors.EVENT_READ)
-        while not ended.select(0):
-            attack.turn(ports_of(user))
+    attack, stores, over = Flood(wanted), [], threading.Event()
+
+    def read():
+        for line in sys.stdin:
+            stores.append(threading.Thread(target=change_store, args=(int(line), over.is_set, f"store {int(line)}")))
+            stores[-1].start()
+        over.set()
+
+    threading.Thread(target=read).start()
+    while not over.is_set():
+        attack.turn(ports_of(user))
+    for store in stores:
+        store.join()
     for port, made in sorted(attack.made.items()):
-        print(port, made)
+        print("port", port, made)
 
 
 class Store:
@@ -145,15 +155,16 @@ class Store:
 FALSE = (b"failed \x1b]0;a false line\x07\n", b"x 8 0 - 30000000", b"", b"yes", b"\xff" * (1 << 16))
 
 
-def change_store(port):
-    """Each key that exists, and those that a failure might read next, until the store ends."""
+def change_store(port, is_over, name):
+    """Each key that exists, and those that a failure might read next, until the store ends. Prints the name, turns and
+    deleted keys."""
     ranks = range(3)
     names = [b"own error", b"reporters",
              *(b"%s/%d" % (name, rank) for name in (b"noticed", b"ended", b"done", b"joined") for rank in ranks)]
-    store, turn, deleted, prefixes = Store(port), 0, 0, set()
-    with selectors.DefaultSelector() as ended, contextlib.suppress(OSError):
-        ended.register(sys.stdin, selectors.EVENT_READ)
-        while not ended.select(0):
+    turn, deleted, prefixes = 0, 0, set()
+    with contextlib.suppress(OSError):
+        store = Store(port)
+        while not is_over():
             keys = store.keys()
             prefixes |= {key[:-len(b"heartbeat")] for key in keys if key.endswith(b"heartbeat")}
             if turn % 20 == 0:  # seldom, so that a key is deleted as soon as it is there
@@ -165,7 +176,13 @@ def change_store(port):
             turn += 1
             if turn == 1:
                 print("changes", flush=True)
-    print(turn, deleted)
+    print(name, turn, deleted, flush=True)
+
+
+def change_one_store(port):
+    with selectors.DefaultSelector() as ended:
+        ended.register(sys.stdin, selectors.EVENT_READ)
+        change_store(port, lambda: ended.select(0), "store")
 
 
 def texts_of_processes():
@@ -215,6 +232,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "flood":
         flood(int(sys.argv[2]), int(sys.argv[3]))
     elif sys.argv[1] == "store":
-        change_store(int(sys.argv[2]))
+        change_one_store(int(sys.argv[2]))
     else:
         search(float(sys.argv[2]), sys.argv[3:])

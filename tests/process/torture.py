@@ -121,8 +121,8 @@ class MpiRanks(bench.Ranks):
 class Training:
     """One command for all starts of a training, and the losses of an undisturbed run."""
 
-    def __init__(self, program, ranks, saving, folder, steps=STEPS, every=EVERY, launch=bench.Ranks):
-        self.ranks, self.steps, self.launch = ranks, steps, launch
+    def __init__(self, program, ranks, saving, folder, steps=STEPS, every=EVERY, launch=bench.Ranks, stranger=None):
+        self.ranks, self.steps, self.launch, self.stranger = ranks, steps, launch, stranger
         self.damaged = set()  # inodes of folders
         self.runs, self.metrics = folder / "runs", folder / "curve.jsonl"
         if program.name == "trainer":
@@ -279,12 +279,15 @@ class Run:
     def wait(self, ranks, seconds):
         """Whether the ranks have ended within that time. None: no limit."""
         begin = last_change = time.monotonic()
-        resumed, progress = self.after is None, None
+        resumed, progress = False, None
         while any(process.poll() is None for process in ranks.processes):
             passed = time.monotonic() - begin
             if not resumed and self.has_resumed():
                 resumed = True
-                self.track.resume[self.after] = max(self.track.resume[self.after], passed)
+                if self.after:
+                    self.track.resume[self.after] = max(self.track.resume[self.after], passed)
+                if self.training.stranger:
+                    self.training.stranger.write_text(f"{ranks.port}\n")
             if seconds is not None and passed > seconds:
                 return False
             now = (len(self.training.losses()), self.training.complete())
@@ -458,8 +461,10 @@ def main():
     # In CI one seed for each commit: a second run says more of the first.
     parser.add_argument("--seed", type=int,
                         default=os.environ.get("TORCHBRIDGE_SEED", random.randrange(10**6)))
+    parser.add_argument("--stranger", type=pathlib.Path, metavar="PIPE",
+                        help="write the store's port there when the first step is done, each time the ranks start")
     options = parser.parse_args()
-    if options.mpirun and (options.exhaustive or options.program != "trainer"):
+    if options.mpirun and (options.exhaustive or options.program != "trainer" or options.stranger):
         parser.error("--mpirun starts the trainer, for faults at random instants")
     if options.mpirun and not (shutil.which("mpirun") and
                                "Open" in subprocess.run(["mpirun", "--version"], capture_output=True,
@@ -486,7 +491,8 @@ def main():
                 path = pathlib.Path(folder) / f"{key[0]}-{key[1]}"
                 path.mkdir()
                 trainings[key] = Training(program, key[0], ways[key[1]], path,
-                                          launch=MpiRanks if options.mpirun else bench.Ranks)
+                                          launch=MpiRanks if options.mpirun else bench.Ranks,
+                                          stranger=options.stranger)
             try:
                 run_training(trainings[key], track, is_over)
             except TortureError as error:
