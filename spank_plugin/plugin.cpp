@@ -12,6 +12,7 @@
 
 #include <slurm/slurm.h>
 
+#include "bridge/core/agent_command.h"
 #include "bridge/core/srun_options.h"
 #include "bridge/core/step_record.h"
 #include "bridge/core/torch_env.h"
@@ -287,7 +288,10 @@ extern "C" int slurm_spank_init_post_opt(spank_t spank, int, char**) {
       exit(EXIT_FAILURE);  // Slurm ignores the error of an `optional` plugin, and would submit the
                            // job
     }
-    if (*merged && spank_context() == S_CTX_LOCAL && !has_step_request()) prepare_step(**merged);
+    if (!*merged) return ESPANK_SUCCESS;
+    if (spank_context() == S_CTX_LOCAL && !has_step_request()) prepare_step(**merged);
+    // One for all steps of the job, whose agents may belong to one run.
+    if (spank_context() == S_CTX_ALLOCATOR) setenv(kTokenVariable, random_token().c_str(), 0);
     return ESPANK_SUCCESS;
   });
 }

@@ -71,11 +71,11 @@ Status add_placement(spank_t spank, const SharedTaskTable& table, EnvMap& enviro
   return Ok{};
 }
 
-// The secret with which the agents of `torchbridge run` prove that they belong to the step. It is
-// made from the step's, which itself no program gets.
+// The secret with which agents of `torchbridge run` prove that they belong to the step, where the
+// job has none; also for a program that starts one. It is made from the step's, which itself no
+// program gets.
 void add_agent_token(spank_t spank, const std::string& secret, const EnvMap& environment) {
-  if (secret.empty() || environment.has(kTokenVariable) || !is_torchbridge_run(program_of(spank)))
-    return;
+  if (secret.empty() || environment.has(kTokenVariable)) return;
   spank_setenv(spank, kTokenVariable, hex_of(hmac_sha256(secret, kTokenVariable)).c_str(), 1);
 }
 

@@ -5,7 +5,6 @@
 #include "bridge/base/message_text.h"
 #include "bridge/coordination/rendezvous_token.h"
 #include "bridge/core/launch_options.h"
-#include "bridge/core/launchers/mpirun_daemons.h"
 #include "bridge/core/other_ranks.h"
 #include "bridge/launch/launch.h"
 #include "bridge/net/address.h"
@@ -161,6 +160,7 @@ Result<RunEndpoint> from_launcher(const LaunchOrigin& origin, const LaunchedTask
   const auto given = parse_options(environment.get(kOptionsVariable).value_or(""));
   if (!given) return Error{std::string(kOptionsVariable) + ": " + given.error().message};
   settings.options = *given;
+  settings.shares_token = true;
   auto launch = resolve_launch(origin, settings);
   if (!launch) return launch.error();
   const Layout& layout = launch->env.layout;
@@ -177,8 +177,7 @@ Result<RunEndpoint> from_launcher(const LaunchOrigin& origin, const LaunchedTask
     if (!listener) return listener.error();
     run.listener = std::move(*listener);
   }
-  const std::string token =
-      origin.facts && origin.facts->launcher == "openmpi" ? token_of_mpirun(environment) : "";
+  const std::string token = launch->plan ? launch->plan->token : "";
   if (!token.empty()) run.key = RunKey::of_token(token);
   if (layout.world_size != task.count) {
     return Error{formatted("WORLD_SIZE={}, but the launcher started {} tasks: unset it",

@@ -69,7 +69,7 @@ int become_program(const TaskEnvironment& task, const EnvMap& environment,
                    const std::vector<std::string>& program) {
   for (const auto& note : task.notes) print_message(note);
   std::fflush(nullptr);
-  const int error = ExecArguments(program, environment_of_program(environment, program)).exec();
+  const int error = ExecArguments(program, environment).exec();
   const StartFailure failure =
       start_failure(formatted("cannot run '{}': ", printable(program.front())), error);
   return print_message(failure.error.message, failure.exit_code);

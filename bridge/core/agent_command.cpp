@@ -45,26 +45,13 @@ Result<std::string> checked_token(const std::string& source, std::string_view to
 }
 
 bool is_agent(const std::vector<std::string>& program) {
-  const auto words = words_of(program);
-  return std::any_of(words.begin(), words.end(), is_torchrun) || is_torchbridge_run(program);
-}
-
-bool is_torchbridge_run(const std::vector<std::string>& program) {
   std::string before;
   for (std::string& word : words_of(program)) {
+    if (is_torchrun(word)) return true;
     if (before == "torchbridge" && (word == "run" || word == "launch")) return true;
     before = std::move(word);
   }
   return false;
-}
-
-EnvMap environment_of_program(const EnvMap& environment, const std::vector<std::string>& program) {
-  if (is_torchbridge_run(program)) return environment;
-  EnvMap rest;
-  for (const auto& [name, value] : environment) {
-    if (name != kTokenVariable) rest.set(name, value);
-  }
-  return rest;
 }
 
 bool is_torchrun_of_nodes(const std::vector<std::string>& program) {

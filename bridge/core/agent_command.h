@@ -24,13 +24,6 @@ Result<std::string> checked_token(const std::string& source, std::string_view to
 // content of the file is one of them.
 bool is_agent(const std::vector<std::string>& program);
 
-// The same, but only `torchbridge run`.
-bool is_torchbridge_run(const std::vector<std::string>& program);
-
-// The environment of a program that `torchbridge exec` becomes: without the token, unless the
-// program is `torchbridge run`.
-EnvMap environment_of_program(const EnvMap& environment, const std::vector<std::string>& program);
-
 // The same as is_agent(), but only torchrun that waits for the agents of other nodes: without
 // --standalone, --nnodes=1 and an endpoint on localhost.
 bool is_torchrun_of_nodes(const std::vector<std::string>& program);

@@ -44,6 +44,7 @@ struct LaunchSettings {
   LaunchOptions options;  // addr, port and ranks are used
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   StoreSocket store_socket = StoreSocket::kListening;
+  bool shares_token = false;  // plan->token is one of the ranks, where they can have one
 };
 
 }  // namespace torchbridge

@@ -22,16 +22,17 @@ namespace {
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kNoStore = "none";  // instead of the store's address, where rank 0 has none
 
-// What each rank publishes: "NODE ADDRESS PORT JOB". Only rank 0 gives address, port and job; the
-// others send "- 0 -".
+// What each rank publishes: "NODE ADDRESS PORT JOB TOKEN". Only rank 0 gives more than its node;
+// the others send "- 0 - -".
 struct RankRecord {
   std::string node;
   Endpoint store;
-  std::string job;
+  std::string job, token;
 
   std::string text() const {
     const auto or_dash = [](const std::string& field) { return field.empty() ? "-" : field; };
-    return node + " " + or_dash(store.host) + " " + std::to_string(store.port) + " " + or_dash(job);
+    return node + " " + or_dash(store.host) + " " + std::to_string(store.port) + " " +
+           or_dash(job) + " " + or_dash(token);
   }
 
   static Result<RankRecord> parse(const std::string& text) {
@@ -43,13 +44,12 @@ struct RankRecord {
         fields.back() += c;
       }
     }
-    const auto port = fields.size() == 4 ? parse_integer(fields[2], 0, 65535) : std::nullopt;
+    const auto port = fields.size() == 5 ? parse_integer(fields[2], 0, 65535) : std::nullopt;
     if (!port)
-      return Error{formatted(
-          "a rank sent '{}', expected 'NODE ADDRESS PORT JOB': do all ranks run the same version?",
-          printable(text))};
+      return Error{
+          "a rank did not send 'NODE ADDRESS PORT JOB TOKEN': do all ranks run the same version?"};
     const auto field = [&](int i) { return fields[i] == "-" ? std::string() : fields[i]; };
-    return RankRecord{fields[0], {field(1), static_cast<int>(*port)}, field(3)};
+    return RankRecord{fields[0], {field(1), static_cast<int>(*port)}, field(3), field(4)};
   }
 };
 
@@ -231,7 +231,7 @@ Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, Sto
 }
 
 Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment,
-                                          const StepOptions& step) {
+                                          const StepOptions& step, bool shares_token) {
   // Variables of an outer job would lead to processes of that job.
   const std::string rank = std::to_string(facts.rank);
   const bool has_pmi = environment.has("PMI_FD") && environment.get("PMI_RANK") == rank;
@@ -245,7 +245,8 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
   auto daemons = facts.launcher == "openmpi" && !facts.node_key.empty()
                      ? read_mpirun_daemons(environment)
                      : std::nullopt;
-  if (daemons) return connect_by_daemons(facts, std::move(*daemons), environment, step.options);
+  if (daemons && !shares_token)
+    return connect_by_daemons(facts, std::move(*daemons), environment, step.options);
   if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank)
     return connect_by_pmix(facts);
   return Error{
@@ -259,8 +260,8 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
 Result<StoreAddress> publish_store(LaunchFacts& facts, Exchange& exchange,
                                    const std::optional<Endpoint>& given,
                                    const LaunchOptions& options, StoreSocket kind,
-                                   std::chrono::milliseconds timeout) {
-  RankRecord own{host_name(), {}, {}};
+                                   std::chrono::milliseconds timeout, bool shares_token) {
+  RankRecord own{host_name(), {}, {}, {}};
   Result<StoreAddress> store = StoreAddress();
   if (facts.rank == 0) {
     if (!given) {
@@ -268,6 +269,7 @@ Result<StoreAddress> publish_store(LaunchFacts& facts, Exchange& exchange,
       own.store = store ? store->endpoint : Endpoint{kNoStore, 0};
     }
     own.job = facts.job_id.empty() ? unique_id() : facts.job_id;
+    if (shares_token) own.token = random_token();
   }
   const auto texts = exchange.all_gather(own.text(), timeout);
   if (!store) return Error{.message = store.error().message, .only_here = true};
@@ -293,6 +295,7 @@ Result<StoreAddress> publish_store(LaunchFacts& facts, Exchange& exchange,
   }
   if (facts.job_id.empty()) facts.job_id = records.front().job;
   store->endpoint = given ? *given : store_of_rank_0;
+  store->token = records.front().token;
   return store;
 }
 

@@ -28,6 +28,7 @@ enum class StoreSocket {
 struct StoreAddress {
   Endpoint endpoint;
   Socket socket;
+  std::string token;  // of rank 0, where it was to be shared; or empty
 };
 
 // On the rank that will serve the store: the address and port of `options`, or else a free port
@@ -40,18 +41,20 @@ Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, Sto
 Result<std::unique_ptr<Exchange>> connect_by_pmix(const LaunchFacts& facts);
 
 // The cheapest exchange that the launcher allows its ranks. The error contains what would allow
-// one. Without a token of the step another user can hold up ranks that are all on one node.
+// one. Without a token of the step another user can hold up ranks that are all on one node. Where
+// the ranks will share a token, one whose values no other user can read or give.
 Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment,
-                                          const StepOptions& step);
+                                          const StepOptions& step, bool shares_token);
 
 // Collective over the ranks of facts.world_size. Completes `facts` (node of each rank, ranks of
 // this node, and a job id where the launcher has none). Returns `given`, or where it is empty the
 // address that rank 0 bound. Where rank 0 cannot bind one, its error contains the reason, and the
-// others get an error too. Waits for the others at most `timeout`.
+// others get an error too. Where they share a token, rank 0 draws it. Waits for the others at most
+// `timeout`.
 Result<StoreAddress> publish_store(LaunchFacts& facts, Exchange& exchange,
                                    const std::optional<Endpoint>& given,
                                    const LaunchOptions& options, StoreSocket kind,
-                                   std::chrono::milliseconds timeout);
+                                   std::chrono::milliseconds timeout, bool shares_token = false);
 
 // Sets local_rank, local_size and node_rank from facts.node_of_rank: the ranks of a node are
 // numbered in ascending order, whatever the launcher's own local ranks are. An error where the

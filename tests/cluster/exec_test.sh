@@ -34,12 +34,6 @@ expect_error 'torchbridge: .*did not arrive|torchbridge: .*within 2 s' 30 \
   on_login mpirun -np 1 sleep 20 : -np 2 "$torchbridge" exec --timeout 2 -- true
 expect_error "torchbridge: .*'nan'" 10 on_login "$torchbridge" exec --timeout nan -- true
 
-# The token of agents is not in the environment of programs that are none.
-token=0123456789abcdef0123456789abcdef
-shows='env | grep -c RDZV_TOKEN'
-expect $'0\n0' on_login env TORCHBRIDGE_RDZV_TOKEN=$token srun -N2 -n2 "$torchbridge" exec -- sh -c "$shows; true"
-expect 1 on_login env TORCHBRIDGE_RDZV_TOKEN=$token "$torchbridge" exec -- sh -c "$shows; : torchbridge run"
-
 # The same as the plugin, variable for variable: the values of srun --torch-env.
 names='RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_ADDR|TORCHELASTIC_|TORCH_|OMP_|GLOO_|NCCL_|PET_'
 variables='env | grep -E "^('$names')" | sed -E "s/slurm-[0-9]+/RUN/; s/:[0-9]+$//; /PET_MASTER_PORT/d" |

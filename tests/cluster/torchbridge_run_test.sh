@@ -198,6 +198,21 @@ expect_no_message "with a token there is nothing to say"
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 --torch-env "$torchbridge" run --nproc-per-node 2 \
   sh -c "$show"
 expect_no_message "the plugin's token is not used"
+printf '#!/bin/sh\nexec "%s" run --nproc-per-node 2 sh -c '"'%s'\n" "$torchbridge" "$show" >"$work/script"
+chmod +x "$work/script"
+expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 --torch-env "$work/script"
+expect_no_message "agents that a script starts have no token"
+# The steps of a job have one in common, which workers do not get.
+expect '0/2
+1/2' on_login salloc -Q -N2 -w n0,n1 --torch-env bash -c '
+  for node in n0 n1; do
+    srun -N1 -n1 -w $node "$0" run --nnodes 2 --nproc-per-node 1 --rdzv-endpoint n0:29439 --rdzv-backend c10d \
+      sh -c "echo \$RANK/\$WORLD_SIZE\$TORCHBRIDGE_RDZV_TOKEN" &
+  done
+  wait' "$torchbridge"
+expect_no_message "the steps of a job have no token"
+on_login sbatch -Q --wait --torch-env -N1 -o "$work/batch" --wrap 'echo ${#TORCHBRIDGE_RDZV_TOKEN}'
+[[ $(cat "$work/batch") == 32 ]] || fail "the batch script has no token: $(cat "$work/batch")"
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 sh -c "$show"
 (($(grep -c "this run has no token: whoever reaches [0-9.]* port [0-9]* and gives the run's id can join" \
   "$work/stderr") == 1)) || fail "no warning, or several: $(cat "$work/stderr")"
@@ -215,6 +230,14 @@ EOF
   expect '0/2
 1/2' "${over_ssh[@]}" "$torchbridge" run --nproc-per-node 1 sh "$work/is_secret"
   ! grep -q 'has no token' "$work/stderr" || fail "mpirun's secret is not used: $(cat "$work/stderr")"
+fi
+
+# Through MPICH's exchange the ranks share one.
+if command -v mpiexec.mpich >/dev/null; then
+  expect '0/2
+1/2' on_node n0 mpiexec.mpich -launcher-exec "$SOURCE_DIR/scripts/cluster/node_sh" -hosts n0:1,n1:1 -np 2 \
+    "$torchbridge" run --nproc-per-node 1 sh -c 'echo $RANK/$WORLD_SIZE'
+  expect_no_message "MPICH's ranks have no token"
 fi
 
 # A second user on another node, who knows the run's id, finds nothing, and the run goes on.

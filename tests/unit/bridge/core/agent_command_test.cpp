@@ -34,24 +34,6 @@ TEST(AgentCommand, KnowsOtherPrograms) {
     EXPECT_FALSE(is_agent(program)) << (program.empty() ? "" : program.back());
 }
 
-TEST(AgentCommand, KnowsTorchbridgeRun) {
-  EXPECT_TRUE(is_torchbridge_run({"build/bin/torchbridge", "run", "./trainer"}));
-  EXPECT_TRUE(is_torchbridge_run({"bash", "-c", "torchbridge launch ./trainer"}));
-  EXPECT_FALSE(is_torchbridge_run({"torchbridge", "exec", "--", "torchrun", "train.py"}));
-}
-
-TEST(AgentCommand, GivesTheTokenToAgentsAlone) {
-  const EnvMap given = {{"RANK", "0"}, {kTokenVariable, "secret"}};
-  EXPECT_TRUE(environment_of_program(given, {"bash", "-c", "torchbridge run ./trainer"})
-                  .has(kTokenVariable));
-  for (const Words& program :
-       {Words{"python", "train.py"}, Words{"sh", "-c", "env"}, Words{"torchrun", "train.py"}}) {
-    const EnvMap environment = environment_of_program(given, program);
-    EXPECT_FALSE(environment.has(kTokenVariable)) << program.front();
-    EXPECT_TRUE(environment.has("RANK"));
-  }
-}
-
 TEST(AgentCommand, KnowsTorchrunThatWaitsForOtherNodes) {
   EXPECT_TRUE(is_torchrun_of_nodes({"torchrun", "--nnodes=2", "train.py"}));
   EXPECT_FALSE(is_torchrun_of_nodes({"torchrun", "--standalone", "train.py"}));
