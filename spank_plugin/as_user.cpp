@@ -35,12 +35,14 @@ bool become(const UserIds& user) {
   uid_t real = 0, effective = 0, saved = 0;
   gid_t real_group = 0, effective_group = 0, saved_group = 0;
   if (geteuid() == 0 && setgroups(0, nullptr) != 0) return false;
+  // The child has slurmstepd's memory and descriptors, which are not the user's to read or dump,
+  // whatever fs.suid_dumpable is: it is what a new effective id sets, and not what giving up the
+  // others does. Until then nobody but root may trace the child, for its other ids are root's.
+  constexpr uid_t kSame = -1;
   if (setresgid(user.group, user.group, user.group) != 0 ||
+      setresuid(kSame, user.user, kSame) != 0 || prctl(PR_SET_DUMPABLE, 0) != 0 ||
       setresuid(user.user, user.user, user.user) != 0)
     return false;
-  // The child has slurmstepd's memory and descriptors, which are not the user's to read or dump,
-  // whatever fs.suid_dumpable is.
-  if (prctl(PR_SET_DUMPABLE, 0) != 0) return false;
   if (getresuid(&real, &effective, &saved) != 0 ||
       getresgid(&real_group, &effective_group, &saved_group) != 0)
     return false;
