@@ -291,7 +291,8 @@ extern "C" int slurm_spank_init_post_opt(spank_t spank, int, char**) {
     if (!*merged) return ESPANK_SUCCESS;
     if (spank_context() == S_CTX_LOCAL && !has_step_request()) prepare_step(**merged);
     // One for all steps of the job, whose agents may belong to one run.
-    if (spank_context() == S_CTX_ALLOCATOR) setenv(kTokenVariable, random_token().c_str(), 0);
+    const std::string token = spank_context() == S_CTX_ALLOCATOR ? random_token() : "";
+    if (!token.empty()) setenv(kTokenVariable, token.c_str(), 0);
     return ESPANK_SUCCESS;
   });
 }

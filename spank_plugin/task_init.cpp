@@ -75,7 +75,7 @@ Status add_placement(spank_t spank, const SharedTaskTable& table, EnvMap& enviro
 // job has none; also for a program that starts one. It is made from the step's, which itself no
 // program gets.
 void add_agent_token(spank_t spank, const std::string& secret, const EnvMap& environment) {
-  if (secret.empty() || environment.has(kTokenVariable)) return;
+  if (secret.empty() || !environment.get(kTokenVariable).value_or("").empty()) return;
   spank_setenv(spank, kTokenVariable, hex_of(hmac_sha256(secret, kTokenVariable)).c_str(), 1);
 }
 

@@ -5,6 +5,7 @@
 #include "bridge/base/message_text.h"
 #include "bridge/coordination/rendezvous_token.h"
 #include "bridge/core/launch_options.h"
+#include "bridge/core/launchers/mpirun_daemons.h"
 #include "bridge/core/other_ranks.h"
 #include "bridge/launch/launch.h"
 #include "bridge/net/address.h"
@@ -177,7 +178,9 @@ Result<RunEndpoint> from_launcher(const LaunchOrigin& origin, const LaunchedTask
     if (!listener) return listener.error();
     run.listener = std::move(*listener);
   }
-  const std::string token = launch->plan ? launch->plan->token : "";
+  std::string token =
+      origin.facts && origin.facts->launcher == "openmpi" ? token_of_mpirun(environment) : "";
+  if (token.empty() && launch->plan) token = launch->plan->token;
   if (!token.empty()) run.key = RunKey::of_token(token);
   if (layout.world_size != task.count) {
     return Error{formatted("WORLD_SIZE={}, but the launcher started {} tasks: unset it",

@@ -20,10 +20,6 @@ std::vector<Variable> variables_for_mpi() {
   return {{kPmixVariable, value}};
 }
 
-bool draws_token(const StepOptions& step, const LaunchSettings& settings) {
-  return settings.shares_token && step.token.empty();
-}
-
 // `bound` is the store's socket where this rank has it already. An endpoint that the user exported
 // is not reserved where this process itself will listen. For a program that follows by exec it is,
 // or that program would find too late that another one has the port.
@@ -58,10 +54,11 @@ Result<Launch> launch_by_exchange(LaunchFacts facts, const StepOptions& step,
                                   const EnvMap& environment, const LaunchSettings& settings) {
   auto given = step.exported_endpoint();
   if (facts.world_size > 1 && !(given && !facts.needs_node_exchange())) {
-    auto exchange = connect(facts, environment, step, draws_token(step, settings));
+    LaunchSettings own = settings;
+    own.shares_token = settings.shares_token && can_share_token(facts, environment);
+    auto exchange = connect(facts, environment, step, own.shares_token);
     if (!exchange) return exchange.error();
-    auto launch =
-        launch_through_exchange(**exchange, std::move(facts), step, environment, settings);
+    auto launch = launch_through_exchange(**exchange, std::move(facts), step, environment, own);
     exchange->reset();
     if (launch) launch->mpi_variables = variables_for_mpi();
     return launch;
@@ -142,10 +139,10 @@ Result<Launch> launch_through_exchange(Exchange& exchange, LaunchFacts facts,
                                        const StepOptions& step, const EnvMap& environment,
                                        const LaunchSettings& settings) {
   auto store = publish_store(facts, exchange, step.exported_endpoint(), step.options,
-                             settings.store_socket, settings.timeout, draws_token(step, settings));
+                             settings.store_socket, settings.timeout, settings.shares_token);
   if (!store) return store.error();
   StepOptions own = step;
-  if (own.token.empty()) own.token = std::move(store->token);
+  if (settings.shares_token) own.token = std::move(store->token);
   auto plan = plan_step(std::move(facts), own, std::move(store->endpoint), settings.timeout);
   return launch_of(std::move(plan), std::move(store->socket), environment, settings);
 }

@@ -230,6 +230,12 @@ Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, Sto
   return StoreAddress{{*host, *port}, std::move(*socket)};
 }
 
+bool can_share_token(const LaunchFacts& facts, const EnvMap& environment) {
+  if (facts.launcher != "openmpi") return true;
+  const bool is_one_node = facts.local_size == facts.world_size;
+  return token_of_mpirun(environment).empty() && (is_one_node || is_built_with_pmix());
+}
+
 Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment,
                                           const StepOptions& step, bool shares_token) {
   // Variables of an outer job would lead to processes of that job.

@@ -40,9 +40,14 @@ Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, Sto
 // any of them.
 Result<std::unique_ptr<Exchange>> connect_by_pmix(const LaunchFacts& facts);
 
+// Whether the ranks have an exchange whose values no other user of a node can read or give, and no
+// token of the launcher already, as under OpenMPI 4. OpenMPI 5 over several nodes has one by PMIx
+// alone.
+bool can_share_token(const LaunchFacts& facts, const EnvMap& environment);
+
 // The cheapest exchange that the launcher allows its ranks. The error contains what would allow
-// one. Without a token of the step another user can hold up ranks that are all on one node. Where
-// the ranks will share a token, one whose values no other user can read or give.
+// one. Without a token of the step another user can hold up ranks that are all on one node.
+// REQUIRES: can_share_token, where the ranks are to share one.
 Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment,
                                           const StepOptions& step, bool shares_token);
 

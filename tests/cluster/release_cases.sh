@@ -138,6 +138,13 @@ case_openmpi_program_by_srun_with_pmix() {
 }
 case_mpich_one_node() { expect $'0/2 0/2 n0\n1/2 1/2 n0' mpich -n 2 "$torchbridge" exec -- sh -c "$show"; }
 case_mpich_two_nodes() { expect "$two_each" mpich -hosts n0:2,n1:2 -n 4 "$torchbridge" exec -- sh -c "$show"; }
+# Agents of several nodes share a token, which goes through the launcher's exchange.
+agents_have_a_token() {
+  expect $'0/2\n1/2' "$@" "$torchbridge" run --nproc-per-node 1 sh -c 'echo $RANK/$WORLD_SIZE'
+  ! grep 'has no token' "$work/stderr"
+}
+case_openmpi_agents() { agents_have_a_token openmpi --host n0:1,n1:1 -np 2; }
+case_mpich_agents() { agents_have_a_token mpich -hosts n0:1,n1:1 -n 2; }
 case_mpich_program_two_nodes() {
   expect "$(mpi 4)" mpich -hosts n0:2,n1:2 -n 4 "$torchbridge" exec -- "$BUILD_DIR/ranks.mpich"
 }
