@@ -5,42 +5,20 @@
 
 #include "bridge/base/host_text.h"
 #include "bridge/base/message_text.h"
+#include "bridge/base/take_until.h"
+#include "bridge/base/utf8.h"
 
 namespace torchbridge {
 namespace {
 
 constexpr std::size_t kMaxText = 4096;
 
-// The length of the well-formed UTF-8 character at the beginning of the text, 0 where there is
-// none.
-std::size_t character_length(std::string_view text) {
-  const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
-  const std::size_t length = byte(0) < 0x80   ? 1
-                             : byte(0) < 0xc2 ? 0
-                             : byte(0) < 0xe0 ? 2
-                             : byte(0) < 0xf0 ? 3
-                             : byte(0) < 0xf5 ? 4
-                                              : 0;
-  if (length == 0 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  if (length == 1) return byte(0) >= 0x20 && byte(0) != 0x7f ? 1 : 0;
-  // Control characters, overlong forms, surrogates, and code points above U+10FFFF.
-  if (byte(0) == 0xc2 && byte(1) < 0xa0) return 0;
-  if (byte(0) == 0xe0 && byte(1) < 0xa0) return 0;
-  if (byte(0) == 0xed && byte(1) >= 0xa0) return 0;
-  if (byte(0) == 0xf0 && byte(1) < 0x90) return 0;
-  if (byte(0) == 0xf4 && byte(1) >= 0x90) return 0;
-  return length;
-}
-
 bool is_text_or_empty(std::string_view text) {
   if (text.size() > kMaxText) return false;
   while (!text.empty()) {
-    const auto length = character_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
+    const auto character = first_character(text);
+    if (!character || is_control(character->code)) return false;
+    text.remove_prefix(character->size);
   }
   return true;
 }
@@ -53,12 +31,9 @@ bool is_flag(std::string_view text) { return text == "True" || text == "False"; 
 // OpenMP takes one number for each level of nesting.
 bool is_threads(std::string_view text) {
   constexpr int kMaxThreads = 65536;
-  while (true) {
-    const auto comma = text.find(',');
-    if (!parse_integer(text.substr(0, comma), 1, kMaxThreads)) return false;
-    if (comma == std::string_view::npos) return true;
-    text.remove_prefix(comma + 1);
-  }
+  return std::ranges::all_of(split_at(text, ','), [](std::string_view number) {
+    return parse_integer(number, 1, kMaxThreads).has_value();
+  });
 }
 
 struct Expectation {

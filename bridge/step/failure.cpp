@@ -40,52 +40,22 @@ std::string ending_of(const TaskFailure& failure) {
                    signal_text(signal), failure.host);
 }
 
-// The character that a backslash and the letter `escape` mean in a JSON string; 0 for other
-// letters.
-char meaning_of(char escape) {
-  switch (escape) {
-    case 'n':
-      return '\n';
-    case 't':
-      return '\t';
-    case '"':
-      return '"';
-    case '\\':
-      return '\\';
-    default:
-      return 0;
-  }
-}
-
-// One that visible_length does not show.
-void append_escaped(std::string& text, char c) {
-  char code[8];
-  std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned char>(c));
-  text += c == '\t' ? "  " : code;
-}
-
 std::string indented(std::string_view reason) {
   std::string text = kIndent;
   int lines = 1;
   while (reason.ends_with('\n')) reason.remove_suffix(1);
-  for (std::size_t i = 0; i < reason.size();) {
-    char c = reason[i];
-    const bool is_escape = c == '\\' && i + 1 < reason.size() && meaning_of(reason[i + 1]) != 0;
-    if (is_escape) c = meaning_of(reason[i + 1]);
-    const std::size_t shown = is_escape ? 0 : visible_length(reason.substr(i));
-    i += is_escape ? 2 : std::max<std::size_t>(shown, 1);
-    if (c != '\n') {
-      if (shown > 0) {
-        text += reason.substr(i - shown, shown);
-      } else if (visible_length({&c, 1}) > 0) {
-        text += c;
-      } else {
-        append_escaped(text, c);
-      }
-      continue;
-    }
-    if (++lines > kMaxLines) return text + kIndent + "...";
-    text += kIndent;
+  while (!reason.empty()) {
+    // A backslash and a letter may stand for a character, as in a JSON string.
+    constexpr std::string_view kLetters = "nt\"\\", kMeanings = "\n\t\"\\";
+    const auto letter =
+        reason.starts_with('\\') && reason.size() > 1 ? kLetters.find(reason[1]) : reason.npos;
+    const bool is_escape = letter != reason.npos;
+    const auto character = is_escape
+                               ? kMeanings.substr(letter, 1)
+                               : reason.substr(0, std::max<std::size_t>(visible_length(reason), 1));
+    reason.remove_prefix(is_escape ? 2 : character.size());
+    if (character == "\n" && ++lines > kMaxLines) return text + kIndent + "...";
+    text += character == "\n" ? kIndent : character == "\t" ? "  " : visible_line(character);
   }
   return text;
 }

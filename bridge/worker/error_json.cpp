@@ -3,32 +3,12 @@
 #include <algorithm>
 #include <charconv>
 
+#include "bridge/base/utf8.h"
+
 namespace torchbridge {
 namespace {
 
-constexpr std::uint32_t kNoCharacter = 0xfffd;
-
-struct Character {
-  std::uint32_t code = kNoCharacter;
-  std::size_t size = 1;  // in bytes
-};
-
-// The first character of UTF-8 text that is not empty.
-Character first_character(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(0) < 0x80) return {byte(0), 1};
-  const std::size_t size = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
-  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < size) return {};
-  std::uint32_t code = byte(0) & (0x7fU >> size);
-  for (std::size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return {};
-    code = code << 6 | (byte(i) & 0x3fU);
-  }
-  constexpr std::uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool is_surrogate = code >= 0xd800 && code < 0xe000;
-  if (code < kSmallest[size] || code > 0x10ffff || is_surrogate) return {};
-  return {code, size};
-}
+constexpr Utf8Character kNoCharacter{0xfffd, 1};
 
 class JsonWriter {
  public:
@@ -40,7 +20,7 @@ class JsonWriter {
   void put_string(std::string_view text) {
     put("\"");
     while (!text.empty()) {
-      const Character character = first_character(text);
+      const Utf8Character character = first_character(text).value_or(kNoCharacter);
       put_escaped(character.code);
       text.remove_prefix(character.size);
     }
