@@ -1,15 +1,12 @@
 #include "bridge/net/address.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <tuple>
@@ -17,6 +14,7 @@
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
 #include "bridge/base/subnet.h"
+#include "bridge/net/socket.h"
 
 namespace torchbridge {
 namespace {
@@ -24,29 +22,11 @@ namespace {
 // The address from which this host would send to another; empty where there is no route. Connecting
 // a datagram socket asks the routing table, and sends nothing.
 std::string route_source(const std::string& numeric_address) {
-  constexpr std::uint16_t kAnyPort = 9;
-  sockaddr_storage target{};
-  auto& v4 = reinterpret_cast<sockaddr_in&>(target);
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(target);
-  socklen_t size = 0;
-  if (inet_pton(AF_INET, numeric_address.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(kAnyPort);
-    size = sizeof v4;
-  } else if (inet_pton(AF_INET6, numeric_address.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(kAnyPort);
-    size = sizeof v6;
-  }
-  const int descriptor = size > 0 ? socket(target.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
-  if (descriptor < 0) return {};
-  sockaddr_storage local{};
-  socklen_t local_size = sizeof local;
-  const bool routed =
-      connect(descriptor, reinterpret_cast<sockaddr*>(&target), size) == 0 &&
-      getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &local_size) == 0;
-  close(descriptor);
-  return routed ? address_text(reinterpret_cast<const sockaddr*>(&local)) : std::string();
+  constexpr int kAnyPort = 9;
+  const auto target = socket_address({numeric_address, kAnyPort});
+  const Socket socket(target ? ::socket(target->family(), SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1);
+  if (!socket.open() || connect(socket.descriptor(), target->get(), target->size) != 0) return {};
+  return bound_host(socket).value_or("");
 }
 
 bool is_link_local(const std::string& address) {
@@ -57,22 +37,30 @@ bool is_ipv6(const std::string& address) { return address.find(':') != std::stri
 
 struct InterfaceAddress {
   std::string name, address;
+  bool is_up;
 };
 
-// Of interfaces that are up, link-local ones left out, IPv4 first, in the kernel's order.
-std::vector<InterfaceAddress> interface_addresses() {
+// In the kernel's order.
+std::vector<InterfaceAddress> all_addresses() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
-  std::vector<InterfaceAddress> interfaces;
+  std::vector<InterfaceAddress> addresses;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    const std::string address = address_text(entry->ifa_addr);
-    if (!address.empty() && !is_link_local(address))
-      interfaces.push_back({entry->ifa_name, address});
+    std::string address = entry->ifa_addr != nullptr ? address_text(entry->ifa_addr) : "";
+    if (!address.empty())
+      addresses.push_back({entry->ifa_name, std::move(address), (entry->ifa_flags & IFF_UP) != 0});
   }
+  return addresses;
+}
+
+// Of interfaces that are up, link-local ones left out, IPv4 first, in the kernel's order.
+std::vector<InterfaceAddress> interface_addresses() {
+  auto interfaces = all_addresses();
+  std::erase_if(interfaces,
+                [](const auto& each) { return !each.is_up || is_link_local(each.address); });
   std::stable_partition(interfaces.begin(), interfaces.end(),
-                        [](const auto& interface) { return !is_ipv6(interface.address); });
+                        [](const auto& each) { return !is_ipv6(each.address); });
   return interfaces;
 }
 
@@ -97,8 +85,7 @@ Result<std::string> numeric_address(const std::string& host, const HostNames& na
   };
   const auto addresses = names.addresses_of(host);
   if (!addresses) return addresses.error();
-  return *std::min_element(addresses->begin(), addresses->end(),
-                           [&](const auto& a, const auto& b) { return sort_key(a) < sort_key(b); });
+  return *std::ranges::min_element(*addresses, {}, sort_key);
 }
 
 bool is_numeric(const std::string& host) { return !canonical_address(host).empty(); }
@@ -117,8 +104,7 @@ std::vector<std::string> local_addresses() {
 
 bool is_own_address(const std::string& numeric_address) {
   const auto own = local_addresses();
-  return is_loopback(numeric_address) ||
-         std::find(own.begin(), own.end(), numeric_address) != own.end();
+  return is_loopback(numeric_address) || std::ranges::find(own, numeric_address) != own.end();
 }
 
 Result<std::string> address_towards(const std::string& numeric_address, bool several_nodes) {
@@ -127,16 +113,14 @@ Result<std::string> address_towards(const std::string& numeric_address, bool sev
     return Error{formatted("there is no route to '{}'", printable(numeric_address))};
   if (!several_nodes || !is_loopback(source)) return source;
   const auto own = local_addresses();
-  const auto outer = std::find_if(own.begin(), own.end(), [&](const auto& address) {
-    return is_ipv6(address) == is_ipv6(source);
-  });
+  const auto outer = std::ranges::find(own, is_ipv6(source), is_ipv6);
   return outer != own.end() ? *outer : source;
 }
 
 Result<std::string> reachable_address(const HostNames& names) {
   const auto addresses = local_addresses();
   const auto own = numeric_address(host_name(), names);
-  if (own && std::find(addresses.begin(), addresses.end(), *own) != addresses.end()) return *own;
+  if (own && std::ranges::find(addresses, *own) != addresses.end()) return *own;
   if (!addresses.empty()) return addresses.front();
   return Error{formatted(
       "host {} has no address that other hosts could reach: every interface is down or loopback",
@@ -148,8 +132,8 @@ std::string address_to_listen_on(const std::string& own_address, const HostNames
   const auto same_family = [&](const auto& address) {
     return is_ipv6(address) == is_ipv6(own_address);
   };
-  const bool is_known_by_one = named && std::none_of(named->begin(), named->end(), is_loopback) &&
-                               std::count_if(named->begin(), named->end(), same_family) < 2;
+  const bool is_known_by_one = named && std::ranges::none_of(*named, is_loopback) &&
+                               std::ranges::count_if(*named, same_family) < 2;
   if (is_known_by_one) return own_address;
   return is_ipv6(own_address) ? "::" : "0.0.0.0";
 }
@@ -178,7 +162,7 @@ Result<std::string> own_address(const AddressRule& rule, const HostNames& names)
 
 UsableInterfaces usable_interfaces(bool several_nodes) {
   UsableInterfaces usable{.names = {}, .several_nodes = several_nodes, .host = host_name()};
-  for (const auto& [name, address] : interface_addresses()) {
+  for (const auto& [name, address, is_up] : interface_addresses()) {
     const bool is_usable = !several_nodes || !is_loopback(address);
     if (is_usable && std::ranges::count(usable.names, name) == 0) usable.names.push_back(name);
   }
@@ -187,22 +171,15 @@ UsableInterfaces usable_interfaces(bool several_nodes) {
 
 std::string interface_towards(const std::string& numeric_address) {
   const auto local = route_source(numeric_address);
-  ifaddrs* list = nullptr;
-  if (local.empty() || getifaddrs(&list) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr != nullptr && address_text(entry->ifa_addr) == local)
-      return entry->ifa_name;
-  }
-  return {};
+  const auto all = all_addresses();
+  const auto found = std::ranges::find(all, local, &InterfaceAddress::address);
+  return found == all.end() ? "" : found->name;
 }
 
 PortRange ephemeral_ports() {
-  const int file = open("/proc/sys/net/ipv4/ip_local_port_range", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return {};
+  const Socket file(open("/proc/sys/net/ipv4/ip_local_port_range", O_RDONLY | O_CLOEXEC));
   char text[64];
-  const ssize_t size = read(file, text, sizeof text);
-  close(file);
+  const ssize_t size = file.open() ? read(file.descriptor(), text, sizeof text) : 0;
   const auto range = parse_port_range({text, static_cast<std::size_t>(std::max<ssize_t>(size, 0))});
   return range ? *range : PortRange{};
 }

@@ -3,13 +3,12 @@
 #include <sys/socket.h>
 
 #include <cstring>
-#include <utility>
-#include <vector>
 
 namespace torchbridge {
 namespace {
 
-// A message with `number` and room for one descriptor; points into itself.
+// A message with `number` and room for one descriptor, without the padding of CMSG_SPACE, which has
+// room for a second one; points into itself.
 struct DescriptorMessage {
   explicit DescriptorMessage(std::uint32_t its_number) : number(its_number) {
     header.msg_iov = &data;
@@ -22,7 +21,7 @@ struct DescriptorMessage {
 
   std::uint32_t number;
   iovec data{&number, sizeof number};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_LEN(sizeof(int))] = {};
   msghdr header{};
 };
 
@@ -45,17 +44,11 @@ std::optional<PassedDescriptor> take_descriptor(const Socket& from) {
     return std::nullopt;
   }
   const cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
-  // The padding of the buffer has room for a second one, which is closed.
-  std::vector<Socket> received;
-  if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS) {
-    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= rights->cmsg_len; at += sizeof(int)) {
-      int descriptor = -1;
-      std::memcpy(&descriptor, CMSG_DATA(rights) + (at - CMSG_LEN(0)), sizeof descriptor);
-      received.emplace_back(descriptor);
-    }
-  }
-  return PassedDescriptor{received.empty() ? Socket() : std::move(received.front()),
-                          message.number};
+  int descriptor = -1;
+  if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
+      rights->cmsg_len == CMSG_LEN(sizeof descriptor))
+    std::memcpy(&descriptor, CMSG_DATA(rights), sizeof descriptor);
+  return PassedDescriptor{Socket(descriptor), message.number};
 }
 
 }  // namespace torchbridge

@@ -2,20 +2,14 @@
 
 #include <sys/random.h>
 
-#include <cstdio>
+#include "bridge/base/hex_text.h"
 
 namespace torchbridge {
 
 std::string random_token() {
-  unsigned char bytes[kTokenSize / 2];
-  if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != sizeof bytes) return {};
-  std::string token;
-  for (const unsigned char byte : bytes) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", byte);
-    token += digits;
-  }
-  return token;
+  std::string bytes(kTokenSize / 2, '\0');
+  const auto size = getrandom(bytes.data(), bytes.size(), GRND_NONBLOCK);
+  return size == static_cast<ssize_t>(bytes.size()) ? hex_of(bytes) : "";
 }
 
 }  // namespace torchbridge

@@ -18,39 +18,13 @@
 #include "bridge/base/hex_text.h"
 #include "bridge/base/hmac_sha256.h"
 #include "bridge/base/message_text.h"
+#include "bridge/net/host_names.h"
 
 namespace torchbridge {
 namespace {
 
 // All ranks of a large job connect within a moment; the kernel caps it at net.core.somaxconn.
 constexpr int kBacklog = 4096;
-
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  int family() const { return storage.ss_family; }
-};
-
-Result<SocketAddress> socket_address(const Endpoint& endpoint) {
-  SocketAddress address;
-  auto& v4 = reinterpret_cast<sockaddr_in&>(address.storage);
-  if (inet_pton(AF_INET, endpoint.host.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(static_cast<std::uint16_t>(endpoint.port));
-    address.size = sizeof v4;
-    return address;
-  }
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(address.storage);
-  if (inet_pton(AF_INET6, endpoint.host.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(static_cast<std::uint16_t>(endpoint.port));
-    address.size = sizeof v6;
-    return address;
-  }
-  return Error{
-      formatted("address '{}': expected a numeric IPv4 or IPv6 address", printable(endpoint.host))};
-}
 
 // As many as one key has.
 constexpr int kNames = 64;
@@ -97,13 +71,6 @@ std::string advice(int error) {
 Error cannot_listen(const Endpoint& address, int error) {
   return {formatted("cannot listen on {} port {}: {}{}", address.host, address.port,
                     std::strerror(error), advice(error))};
-}
-
-int connection_error(const Socket& socket) {
-  int error = 0;
-  socklen_t size = sizeof error;
-  getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
-  return error;
 }
 
 // A copy of the descriptor above the standard ones: where standard input is closed, a program that
@@ -214,24 +181,38 @@ Socket bind_and_mark(int port) {
   return holder;
 }
 
-// `name` is getsockname or getpeername.
-std::optional<std::string> host_given_by(int (*name)(int, sockaddr*, socklen_t*),
-                                         const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (name(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    return std::nullopt;
-  char text[INET6_ADDRSTRLEN] = "";
-  const bool is_v6 = address.ss_family == AF_INET6;
-  const void* bytes =
-      is_v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
-            : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  if (inet_ntop(is_v6 ? AF_INET6 : AF_INET, bytes, text, sizeof text) == nullptr)
-    return std::nullopt;
-  return text;
+// `name` is getsockname or getpeername; of no family where it fails.
+SocketAddress address_given_by(int (*name)(int, sockaddr*, socklen_t*), const Socket& socket) {
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  if (name(socket.descriptor(), address.get(), &address.size) != 0) return {};
+  return address;
+}
+
+std::optional<std::string> host_of(const SocketAddress& address) {
+  auto text = address_text(address.get());
+  return text.empty() ? std::nullopt : std::optional(std::move(text));
 }
 
 }  // namespace
+
+Result<SocketAddress> socket_address(const Endpoint& endpoint) {
+  SocketAddress address;
+  auto& v4 = reinterpret_cast<sockaddr_in&>(address.storage);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(address.storage);
+  if (inet_pton(AF_INET, endpoint.host.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    address.size = sizeof v4;
+  } else if (inet_pton(AF_INET6, endpoint.host.c_str(), &v6.sin6_addr) == 1) {
+    v6.sin6_family = AF_INET6;
+    address.size = sizeof v6;
+  } else {
+    return Error{formatted("address '{}': expected a numeric IPv4 or IPv6 address",
+                           printable(endpoint.host))};
+  }
+  v4.sin_port = htons(static_cast<std::uint16_t>(endpoint.port));  // that of IPv6 is in its place
+  return address;
+}
 
 Socket& Socket::operator=(Socket&& other) noexcept {
   if (this != &other) {
@@ -357,7 +338,10 @@ Result<Socket> begin_connecting(const Endpoint& address) {
 }
 
 Status connected(const Socket& socket, const Endpoint& address) {
-  if (const int error = connection_error(socket); error != 0) return cannot_connect(address, error);
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) return cannot_connect(address, error);
   return Ok{};
 }
 
@@ -373,22 +357,18 @@ Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds tim
 }
 
 std::optional<std::string> bound_host(const Socket& socket) {
-  return host_given_by(getsockname, socket);
+  return host_of(address_given_by(getsockname, socket));
 }
 
 std::optional<std::string> peer_host(const Socket& socket) {
-  return host_given_by(getpeername, socket);
+  return host_of(address_given_by(getpeername, socket));
 }
 
 Result<int> bound_port(const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+  const SocketAddress address = address_given_by(getsockname, socket);
+  if (address.size == 0)
     return Error{std::string("cannot read the port of a socket: ") + std::strerror(errno)};
-  }
-  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-  return ntohs(address.ss_family == AF_INET6 ? v6.sin6_port : v4.sin_port);
+  return ntohs(reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
 }
 
 }  // namespace torchbridge

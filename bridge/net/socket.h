@@ -1,6 +1,8 @@
 // Sockets that own their descriptors: to listen, to reserve a port, to connect.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -28,6 +30,16 @@ class Socket {
  private:
   int descriptor_ = -1;
 };
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  int family() const { return storage.ss_family; }
+};
+// Of a numeric IPv4 or IPv6 address and a port.
+Result<SocketAddress> socket_address(const Endpoint& endpoint);
 
 // Binds to the numeric address (IPv4 or IPv6) and port, and listens. Port 0 lets the kernel choose:
 // ask bound_port. Close-on-exec is set. An error names address, port and reason.
