@@ -16,6 +16,7 @@
 #include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
 #include "bridge/host/file_owner.h"
+#include "bridge/host/own_file.h"
 #include "bridge/supervision/guardian.h"
 #include "bridge/supervision/run_folder.h"
 
@@ -44,13 +45,6 @@ Result<BudgetContent> read_content(const Socket& file, const std::string& path) 
     return cannot_keep(path,
                        formatted("it contains '{}', not two numbers: remove the file", whole));
   return BudgetContent{static_cast<int>(*restarts), static_cast<int>(*guardian)};
-}
-
-bool is_at(const Socket& file, const std::string& path) {
-  struct stat opened {
-  }, named{};
-  return fstat(file.descriptor(), &opened) == 0 && stat(path.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
 // The lock of an agent whose guardian is alive is not waited for.
@@ -85,7 +79,7 @@ Result<RestartBudget> RestartBudget::open(const RunOptions& options, int guardia
   const auto content = read_content(file, path);
   if (!content) return content.error();
   if (!lock(file, content->guardian)) return budget;
-  if (!is_at(file, path))
+  if (!is_at_path(file.descriptor(), path))
     return open(options, guardian_pid);          // the agent before this one has removed it
   const auto locked = read_content(file, path);  // or has written once more
   if (!locked) return locked.error();
@@ -100,14 +94,8 @@ Result<RestartBudget> RestartBudget::open(const RunOptions& options, int guardia
 Status RestartBudget::write() const {
   if (path_.empty()) return Ok{};
   const std::string text = std::to_string(used_) + " " + std::to_string(guardian_pid_) + "\n";
-  // In this order: at no time is the file without a count.
-  if (pwrite(file_.descriptor(), text.data(), text.size(), 0) !=
-          static_cast<ssize_t>(text.size()) ||
-      ftruncate(file_.descriptor(), static_cast<off_t>(text.size())) != 0 ||
-      fdatasync(file_.descriptor()) != 0) {
-    return cannot_keep(path_, std::strerror(errno));
-  }
-  return Ok{};
+  return rewrite(file_.descriptor(), text) ? Status(Ok{})
+                                           : cannot_keep(path_, std::strerror(errno));
 }
 
 Status RestartBudget::use_one() {

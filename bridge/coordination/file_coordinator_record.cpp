@@ -1,5 +1,4 @@
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -30,7 +29,8 @@ class FileCoordinatorRecord : public CoordinatorRecord {
         const auto content = read(file);  // the agent that has locked it may be writing it
         return Holder{false, content ? content->coordinator : Endpoint{}};
       }
-      if (!is_at_path(file)) continue;  // the run before this one has just removed it
+      if (!is_at_path(file.descriptor(), path_))
+        continue;  // the run before this one has just removed it
       const auto content = read(file);
       if (!content) return content.error();
       file_ = std::move(file);
@@ -73,12 +73,6 @@ class FileCoordinatorRecord : public CoordinatorRecord {
     const auto file = open_own_file(path_);
     return file ? Result<Socket>(Socket(*file)) : wrong(file.error().message);
   }
-  bool is_at_path(const Socket& file) const {
-    struct stat opened {
-    }, named{};
-    return fstat(file.descriptor(), &opened) == 0 && stat(path_.c_str(), &named) == 0 &&
-           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-  }
   Result<RecordContent> read(const Socket& file) const {
     char text[512];
     const ssize_t size = pread(file.descriptor(), text, sizeof text, 0);
@@ -99,18 +93,10 @@ class FileCoordinatorRecord : public CoordinatorRecord {
     return RecordContent{{static_cast<int>(*restarts), is_left}, *coordinator};
   }
   Status write() const {
-    const Endpoint& at = content_.coordinator;
-    const bool is_v6 = at.host.find(':') != at.host.npos;
-    const std::string text =
-        std::to_string(content_.restarts.used) + " " + (is_v6 ? "[" + at.host + "]" : at.host) +
-        ":" + std::to_string(at.port) + (content_.restarts.is_left ? std::string(kLeft) : "\n");
-    if (pwrite(file_.descriptor(), text.data(), text.size(), 0) !=
-            static_cast<ssize_t>(text.size()) ||
-        ftruncate(file_.descriptor(), static_cast<off_t>(text.size())) != 0 ||
-        fsync(file_.descriptor()) != 0) {
-      return wrong(std::strerror(errno));
-    }
-    return Ok{};
+    const std::string text = std::to_string(content_.restarts.used) + " " +
+                             with_port(content_.coordinator) +
+                             (content_.restarts.is_left ? std::string(kLeft) : "\n");
+    return rewrite(file_.descriptor(), text) ? Status(Ok{}) : wrong(std::strerror(errno));
   }
 
   std::string path_;

@@ -1,7 +1,5 @@
 #include "bridge/core/endpoint.h"
 
-#include <algorithm>
-
 #include "bridge/base/env_map.h"
 #include "bridge/base/host_text.h"
 #include "bridge/base/message_text.h"
@@ -73,6 +71,12 @@ Result<std::string> host_of(const LaunchFacts& facts, const TaskMap& map,
 
 std::string without_brackets(const std::string& host) {
   return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
+}
+
+std::string with_port(const Endpoint& endpoint) {
+  const bool is_ipv6 = endpoint.host.find(':') != endpoint.host.npos;
+  return (is_ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" +
+         std::to_string(endpoint.port);
 }
 
 Result<Endpoint> parse_endpoint(const std::string& text) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
@@ -71,6 +70,18 @@ Result<int> open_own_file(const std::string& path) {
   if (checked) return file;
   close(file);
   return checked.error();
+}
+
+bool is_at_path(int file, const std::string& path) {
+  struct stat opened {
+  }, named{};
+  return fstat(file, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+bool rewrite(int file, std::string_view text) {
+  return pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+         ftruncate(file, static_cast<off_t>(text.size())) == 0 && fdatasync(file) == 0;
 }
 
 }  // namespace torchbridge

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "bridge/base/result.h"
 
@@ -14,5 +15,12 @@ namespace torchbridge {
 // own). Links are not followed. What is wrong, as "it is a symbolic link: ...", is the error. The
 // caller owns the descriptor.
 Result<int> open_own_file(const std::string& path);
+
+// Whether the open file is still the one at `path`.
+bool is_at_path(int file, const std::string& path);
+
+// Makes the text the durable content of the file, which is empty at no time; false, with errno set,
+// where that fails.
+bool rewrite(int file, std::string_view text);
 
 }  // namespace torchbridge

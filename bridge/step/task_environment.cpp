@@ -58,11 +58,6 @@ Status check_interfaces_of(const EnvMap& complete, const Layout& at) {
                 : Status(Error{formatted("{}, or give override=yes", usable.error().message)});
 }
 
-std::string with_port(const Endpoint& endpoint) {
-  const bool ipv6 = endpoint.host.find(':') != std::string::npos;
-  return (ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
-}
-
 // PET_* are the defaults of the agent's options. With several tasks on a node, each agent would
 // start a full set of workers.
 void add_agent_defaults(const StepPlan& plan, const EnvMap& environment,
@@ -86,8 +81,7 @@ std::string summary_of(const StepPlan& plan) {
   constexpr std::size_t kShown = 16;
   const auto& tasks_per_node = plan.map.tasks_per_node();
   const auto& reserved = plan.facts.reserved_ports;
-  const bool is_reserved =
-      std::find(reserved.begin(), reserved.end(), plan.env.master.port) != reserved.end();
+  const bool is_reserved = std::ranges::find(reserved, plan.env.master.port) != reserved.end();
   std::string counts;
   for (std::size_t node = 0; node < std::min(kShown, tasks_per_node.size()); ++node) {
     counts += (node == 0 ? "" : ",") + std::to_string(tasks_per_node[node]);
