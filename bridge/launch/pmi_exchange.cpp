@@ -4,14 +4,12 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 
 #include "bridge/base/hex_text.h"
 #include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
 #include "bridge/bootstrap/missing_ranks.h"
+#include "bridge/host/process_tree.h"
 #include "bridge/launch/launcher_exchange.h"
 #include "bridge/launch/pmi_proxy.h"
 
@@ -159,19 +157,6 @@ bool is_socket(int descriptor) {
   return getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
 }
 
-// The 22nd field of /proc/PID/stat: with it a pid names one process for good. Empty where it cannot
-// be read.
-std::string start_time_of(pid_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto name_end = text.rfind(')');  // the name before it may hold anything
-  if (name_end == text.npos) return {};
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
-  return field;
-}
-
 }  // namespace
 
 std::string key_of_pmi(const EnvMap& environment) {
@@ -182,8 +167,9 @@ std::string key_of_pmi(const EnvMap& environment) {
   if (getsockopt(static_cast<int>(**descriptor), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
       peer.pid <= 0)
     return {};
-  const std::string start = start_time_of(peer.pid);
-  return start.empty() ? "" : "pmi " + std::to_string(peer.pid) + " " + start;
+  // With its start a pid names one process for good.
+  const std::int64_t start = start_ticks(peer.pid);
+  return start == 0 ? "" : formatted("pmi {} {}", peer.pid, start);
 }
 
 Result<std::unique_ptr<Exchange>> connect_pmi(const EnvMap& environment, int rank, int world_size) {
