@@ -21,6 +21,7 @@
 #include "bridge/launch/error_reporter.h"
 #include "bridge/launch/launch.h"
 #include "bridge/net/address.h"
+#include "bridge/program/pages.h"
 #include "bridge/step/node_check.h"
 #include "bridge/step/task_environment.h"
 
@@ -44,17 +45,10 @@ int fail(const Error& error, const LaunchOrigin& origin, int exit_code = EXIT_FA
   return exit_code;
 }
 
-// Single quotes, as a shell needs them.
-std::string quoted(const std::string& value) {
-  std::string text = "'";
-  for (const char c : value) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 int print_env(const std::vector<Variable>& variables, EnvFormat format) {
   if (format == EnvFormat::kShell) {
     for (const auto& [name, value] : variables)
-      std::printf("export %s=%s\n", name.c_str(), quoted(value).c_str());
+      std::printf("export %s=%s\n", name.c_str(), shell_word(value).c_str());
     return EXIT_SUCCESS;
   }
   auto object = nlohmann::ordered_json::object();
@@ -116,8 +110,7 @@ int run(const CliOptions& line, const LaunchOrigin& origin) {
   const EnvMap complete = with_variables(environment, task->variables);
   if (options->explain && !launch->plan) {
     return fail({"explain: RANK and WORLD_SIZE are already set, and the reasons are not known "
-                 "here: run explain where "
-                 "they are set, as in srun --torch-env=explain true"},
+                 "here: run explain where they are set, as in srun --torch-env=explain true"},
                 origin);
   }
   if (launch->plan && (options->explain || options->check.value_or(0) != 0)) {

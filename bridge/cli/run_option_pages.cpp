@@ -16,18 +16,10 @@ constexpr const char* kPurpose =
     "Runs a program as the ranks of a distributed job, as torchrun does.";
 constexpr const char* kRules =
     "Options stand before the program. Each may be written with _ for -, and be shortened as long "
-    "as it is clear. "
-    "Options of torchrun have a variable for their default: PET_NPROC_PER_NODE for "
-    "--nproc-per-node. Flags take 0 or "
-    "1 there.";
+    "as it is clear. Options of torchrun have a variable for their default: PET_NPROC_PER_NODE for "
+    "--nproc-per-node. Flags take 0 or 1 there.";
 
 using Cells = std::vector<std::string>;
-
-std::string replaced(std::string_view text, char letter, std::string_view by) {
-  std::string all;
-  for (const char each : text) all += each == letter ? std::string(by) : std::string(1, each);
-  return all;
-}
 
 // "--log-dir DIR", "-m, --module".
 std::string spelled(const RunOption& option, std::string_view separator) {
@@ -48,7 +40,8 @@ std::string markdown_row(const Cells& cells) {
 }
 
 std::string code(std::string_view text) {
-  return text.empty() ? "" : "`" + replaced(text, '|', "\\|") + "`";
+  return text.empty() ? ""
+                      : "`" + CLI::detail::find_and_replace(std::string(text), "|", "\\|") + "`";
 }
 
 std::string markdown() {

@@ -14,34 +14,28 @@
 namespace torchbridge {
 namespace {
 
-std::string replaced(std::string_view text, std::string_view letters, std::string_view before) {
-  std::string all;
-  for (const char each : text) {
-    if (letters.find(each) != letters.npos) all += before;
-    all += each;
-  }
-  return all;
-}
+using CLI::detail::find_and_replace;
 
 struct OptionLine {
-  const CLI::Option* option;
   std::string group, letter, name, values, help, text_default, variable;
   bool takes_value() const { return !values.empty(); }
-  std::vector<std::string> words() const {  // the values that are literal
-    std::vector<std::string> found;
-    for (std::string_view rest = values; !rest.empty();) {
-      const std::string word(take_until(rest, '|'));
-      if (!word.empty() &&
-          std::none_of(word.begin(), word.end(), [](unsigned char c) { return std::isupper(c); }))
-        found.push_back(word);
-    }
-    return found;
+  std::string words() const {  // the values that are literal
+    auto found = split_at(values, '|');
+    std::erase_if(found, [](std::string_view word) {
+      return word.empty() ||
+             std::ranges::any_of(word, [](unsigned char c) { return std::isupper(c); });
+    });
+    return joined(found, " ");
   }
   bool takes_file() const {
     return words().empty() &&
            std::ranges::any_of(
                std::initializer_list<std::string_view>{"TEXT", "FILE", "DIR", "PATH"},
                [this](std::string_view kind) { return values.find(kind) != values.npos; });
+  }
+  // What a shell offers as the value: the words in brackets, or what stands for files or nothing.
+  std::string completion(const char* files, const char* nothing) const {
+    return !words().empty() ? "(" + words() + ")" : takes_file() ? files : nothing;
   }
 };
 
@@ -50,7 +44,7 @@ void add_options(const CLI::App& app, std::vector<OptionLine>& lines) {
     if (option->get_lnames().empty() || option->get_group().empty()) continue;
     const auto letters = option->get_snames();
     const bool is_flag = option->get_type_size() == 0;
-    lines.push_back({option, option->get_group(), letters.empty() ? "" : "-" + letters.front(),
+    lines.push_back({option->get_group(), letters.empty() ? "" : "-" + letters.front(),
                      "--" + option->get_lnames().front(), is_flag ? "" : value_text(*option),
                      option->get_description(), is_flag ? "" : option->get_default_str(),
                      option->get_envname()});
@@ -75,13 +69,10 @@ std::string roff(std::string_view text) {
   std::string all;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string line(take_until(rest, '\n'));
-    const std::string safe = replaced(replaced(line, "\\", "\\"), "-", "\\");
-    all += (all.empty() ? "" : "\n.br\n") +
-           std::string(safe.starts_with(".") || safe.starts_with("'") ? "\\&" : "");
-    all += safe;
+    const bool is_request = line.starts_with(".") || line.starts_with("'");
+    all += std::string(all.empty() ? "" : "\n.br\n") + (is_request ? "\\&" : "") +
+           find_and_replace(find_and_replace(line, "\\", "\\e"), "-", "\\-");
   }
-  std::size_t at = 0;
-  while ((at = all.find("\\\\", at)) != all.npos) all.replace(at, 2, "\\e"), at += 2;
   return all;
 }
 
@@ -112,13 +103,8 @@ std::string positionals(const CLI::App& app) {
   return text;
 }
 
-std::string dashed(std::string name) {
-  std::ranges::replace(name, ' ', '-');
-  return name;
-}
-
 std::string man_page(const CLI::App& app) {
-  const std::string name = dashed(app.get_name());
+  const std::string name = find_and_replace(app.get_name(), " ", "-");
   std::string title = name;
   std::ranges::transform(title, title.begin(),
                          [](unsigned char letter) { return std::toupper(letter); });
@@ -139,18 +125,6 @@ std::string man_page(const CLI::App& app) {
             roff(each->get_description()) + ".\n" + man_options(*each, false);
   }
   return page + ".SH SEE ALSO\n" + roff(app.get_name()) + " \\-\\-help\n";
-}
-
-// The first %WORD% in the text replaced by the value.
-void fill(std::string& text, const std::string& word, const std::string& value) {
-  text.replace(text.find("%" + word + "%"), word.size() + 2, value);
-}
-
-// Quoted for a shell.
-std::string shell_word(const std::string& text) {
-  std::string all = "'";
-  for (const char each : text) all += each == '\'' ? std::string("'\\''") : std::string(1, each);
-  return all + "'";
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -193,67 +167,63 @@ constexpr const char* kBash = R"(# bash completion for %NAME%, printed by %NAME%
 complete -F %FUNCTION% %NAME%
 )";
 
+std::string name_of(const CLI::App* app) { return app->get_name(); }
+
 std::string bash(const CLI::App& app) {
-  std::string commands, valued, ends, options, values, command_words;
-  const auto add = [](std::string& list, const std::string& pattern) {
-    list += (list.empty() ? "" : "|") + pattern;
-  };
-  const auto add_command = [&](const CLI::App& each, const std::string& name) {
-    std::string choices = name.empty() ? command_words : "";
+  const auto commands = commands_of(app);
+  std::vector<std::string> valued, ends;
+  std::string options, values;
+  const auto add_command = [&](const CLI::App& each, const std::string& name, std::string choices) {
     for (const OptionLine& line : options_of(each)) {
       choices += (choices.empty() ? "" : " ") + line.name;
       if (!line.takes_value()) continue;
       std::string pattern = shell_word(name + " " + line.name);
       if (!line.letter.empty()) pattern += "|" + shell_word(name + " " + line.letter);
-      add(valued, pattern);
-      const std::string words = joined(line.words(), " ");
-      if (!words.empty())
+      valued.push_back(pattern);
+      if (const std::string words = line.words(); !words.empty())
         values +=
             "    " + pattern + ") COMPREPLY=($(compgen -W '" + words + "' -- \"$word\")) ;;\n";
       if (line.takes_file()) values += "    " + pattern + ") compopt -o default ;;\n";
     }
-    if (each.get_positionals_at_end()) add(ends, "'" + name + " '[!-]*");
-    add(ends, "'" + name + " --'");
+    if (each.get_positionals_at_end()) ends.push_back("'" + name + " '[!-]*");
+    ends.push_back("'" + name + " --'");
     options += "    " + shell_word(name) + ") choices='" + choices + "' ;;\n";
   };
-  for (const CLI::App* each : commands_of(app)) {
-    add(commands, shell_word(" " + each->get_name()));
-    command_words += each->get_name() + " ";
-  }
-  if (!command_words.empty()) command_words.pop_back();
-  add_command(app, "");
-  for (const CLI::App* each : commands_of(app)) add_command(*each, each->get_name());
+  add_command(app, "", joined(commands, " ", name_of));
+  for (const CLI::App* each : commands) add_command(*each, each->get_name(), "");
+  const std::string command_words = joined(
+      commands, "|", [](const CLI::App* each) { return shell_word(" " + each->get_name()); });
+  const std::pair<std::string, std::string> fillings[] = {
+      {"%NAME%", app.get_name()},
+      {"%FUNCTION%", "_" + find_and_replace(app.get_name(), "-", "_")},
+      {"%COMMANDS%", commands.empty() ? "/" : command_words},
+      {"%VALUED%", valued.empty() ? "/" : joined(valued, "|")},
+      {"%ENDS%", joined(ends, "|")},
+      {"%VALUES%", values},
+      {"%OPTIONS%", options},
+      {"%CONDITION%", commands.empty() ? "$word == -*" : "$word == -* || ! $command"}};
   std::string page = kBash;
-  const std::string name = app.get_name();
-  fill(page, "NAME", name);
-  fill(page, "NAME", name);
-  std::string function = "_" + name;
-  std::ranges::replace(function, '-', '_');
-  fill(page, "FUNCTION", function);
-  fill(page, "COMMANDS", commands.empty() ? "/" : commands);
-  fill(page, "VALUED", valued.empty() ? "/" : valued);
-  fill(page, "ENDS", ends);
-  fill(page, "VALUES", values);
-  fill(page, "OPTIONS", options);
-  fill(page, "CONDITION", commands.empty() ? "$word == -*" : "$word == -* || ! $command");
-  fill(page, "FUNCTION", function);
-  fill(page, "NAME", name);
+  for (const auto& [place, text] : fillings) page = find_and_replace(page, place, text);
   return page;
+}
+
+// Text of an argument of zsh.
+std::string escaped(std::string_view text) {
+  std::string all;
+  for (const char each : text) {
+    if (std::string_view("[]:\\").find(each) != std::string_view::npos) all += '\\';
+    all += each;
+  }
+  return all;
 }
 
 // An argument of zsh's _arguments: '--name=[text]:values:(a b)'.
 std::string zsh_arguments(const CLI::App& app, bool has_program) {
   std::string lines;
   for (const OptionLine& line : options_of(app)) {
-    const std::string text = "[" + replaced(first_line(line.help), "[]:\\", "\\") + "]";
-    std::string value;
-    if (line.takes_value()) {
-      const std::string words = joined(line.words(), " ");
-      const std::string action = !words.empty()      ? "(" + words + ")"
-                                 : line.takes_file() ? "_files"
-                                                     : " ";
-      value = ":" + replaced(line.values, "[]:\\", "\\") + ":" + action;
-    }
+    const std::string text = "[" + escaped(first_line(line.help)) + "]";
+    const std::string value =
+        line.takes_value() ? ":" + escaped(line.values) + ":" + line.completion("_files", " ") : "";
     lines += " \\\n      " + shell_word(line.name + (line.takes_value() ? "=" : "") + text + value);
     if (!line.letter.empty())
       lines +=
@@ -291,9 +261,8 @@ std::string fish(const CLI::App& app) {
       page += "complete -c " + name + condition;
       if (!line.letter.empty()) page += " -s " + line.letter.substr(1);
       page += " -l " + line.name.substr(2);
-      const std::string words = joined(line.words(), " ");
       if (line.takes_value()) page += line.takes_file() ? " -r" : " -x";
-      if (!words.empty()) page += " -a " + shell_word(words);
+      if (!line.words().empty()) page += " -a " + shell_word(line.words());
       page += " -d " + shell_word(first_line(line.help)) + "\n";
     }
   };
@@ -313,30 +282,30 @@ std::string tcsh(const CLI::App& app) {
   const std::string name = app.get_name();
   std::set<std::string> options;
   std::map<std::string, std::string> values;
-  std::string commands;
-  const auto add_options_of = [&](const CLI::App& each) {
-    for (const OptionLine& line : options_of(each)) {
+  const auto commands = commands_of(app);
+  auto all = commands;
+  all.insert(all.begin(), &app);
+  for (const CLI::App* each : all) {
+    for (const OptionLine& line : options_of(*each)) {
       options.insert(line.name.substr(2));
-      const std::string words = joined(line.words(), " ");
-      if (line.takes_value())
-        values[line.name] = !words.empty() ? "(" + words + ")" : line.takes_file() ? "f" : "n";
+      if (line.takes_value()) values[line.name] = line.completion("f", "n");
     }
-  };
-  add_options_of(app);
-  for (const CLI::App* each : commands_of(app)) {
-    commands += (commands.empty() ? "" : " ") + each->get_name();
-    add_options_of(*each);
   }
   std::string page =
       "# tcsh completion for " + name + ", printed by " + name + " --help=tcsh\ncomplete " + name;
   for (const auto& [option, list] : values)
     page += " \\\n  " + shell_word("n/" + option + "/" + list + "/");
   page += " \\\n  " + shell_word("c/--/(" + joined(options, " ") + ")/");
-  if (!commands.empty()) page += " \\\n  " + shell_word("p/1/(" + commands + ")/");
+  if (!commands.empty())
+    page += " \\\n  " + shell_word("p/1/(" + joined(commands, " ", name_of) + ")/");
   return page + " \\\n  'p/*/f/'\n";
 }
 
 }  // namespace
+
+std::string shell_word(std::string_view text) {
+  return "'" + CLI::detail::find_and_replace(std::string(text), "'", "'\\''") + "'";
+}
 
 std::string value_text(const CLI::Option& option) {
   const std::string type = option.get_type_name();  // "TEXT:{sgd,adam}", "INT:INT in [1 - 8]"

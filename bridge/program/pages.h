@@ -24,4 +24,7 @@ std::optional<std::string> page_asked_for(const CLI::App& app, int argc, char** 
 // meant literally.
 std::string value_text(const CLI::Option& option);
 
+// Quoted for a shell.
+std::string shell_word(std::string_view text);
+
 }  // namespace torchbridge
