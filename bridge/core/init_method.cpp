@@ -21,13 +21,10 @@ constexpr Scheme kSchemes[] = {
 // "rank=0&world_size=4"; false for anything else.
 bool read_query(std::string_view query, GivenRanks& ranks) {
   while (!query.empty()) {
-    const auto pair = take_until(query, '&');
-    const auto equals = std::min(pair.find('='), pair.size());
-    auto* field = pair.substr(0, equals) == "rank"         ? &ranks.rank
-                  : pair.substr(0, equals) == "world_size" ? &ranks.world_size
-                                                           : nullptr;
-    const auto number =
-        equals == pair.size() ? std::nullopt : parse_integer(pair.substr(equals + 1), 0, kMaxRanks);
+    auto value = take_until(query, '&');
+    const auto name = take_until(value, '=');
+    auto* field = name == "rank" ? &ranks.rank : name == "world_size" ? &ranks.world_size : nullptr;
+    const auto number = parse_integer(value, 0, kMaxRanks);
     if (field == nullptr || *field || !number) return false;
     *field = static_cast<int>(*number);
   }
@@ -90,9 +87,7 @@ Result<InitMethod> parse_init_method(std::string_view url) {
                 "mpi:// or pmix://, with or without ?rank=R&world_size=N",
                 printable(url))};
   const auto separator = url.find("://");
-  const auto* scheme = std::find_if(std::begin(kSchemes), std::end(kSchemes), [&](const Scheme& s) {
-    return s.name == url.substr(0, separator);
-  });
+  const auto* scheme = std::ranges::find(kSchemes, url.substr(0, separator), &Scheme::name);
   if (separator == std::string_view::npos || scheme == std::end(kSchemes)) return error;
   method.kind = scheme->kind;
   const auto rest = url.substr(separator + 3);

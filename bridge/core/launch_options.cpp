@@ -9,6 +9,7 @@
 #include "bridge/base/message_text.h"
 #include "bridge/base/nearest_name.h"
 #include "bridge/base/subnet.h"
+#include "bridge/base/take_until.h"
 
 namespace torchbridge {
 namespace {
@@ -43,8 +44,8 @@ bool parse_addr(std::string_view value, LaunchOptions& options) {
                              {"subnet:", kSubnet, is_subnet},
                              {"", kHost, is_host_text}};
   if (value == "auto") return options.addr = {}, true;
-  const auto* form = std::find_if(std::begin(kForms), std::end(kForms),
-                                  [&](const Form& f) { return value.starts_with(f.prefix); });
+  const auto* form =
+      std::ranges::find_if(kForms, [&](const Form& f) { return value.starts_with(f.prefix); });
   value.remove_prefix(form->prefix.size());
   options.addr = {form->kind, std::string(value)};
   return form->accepts(value);
@@ -93,19 +94,10 @@ bool parse_omp(std::string_view value, LaunchOptions& options) {
   return number.has_value();
 }
 
-bool parse_yes_no(std::string_view value, bool& flag) {
-  if (value != "yes" && value != "no") return false;
-  flag = value == "yes";
-  return true;
-}
-bool parse_override(std::string_view value, LaunchOptions& options) {
-  return parse_yes_no(value, options.override_user);
-}
-bool parse_verbose(std::string_view value, LaunchOptions& options) {
-  return parse_yes_no(value, options.verbose);
-}
-bool parse_explain(std::string_view value, LaunchOptions& options) {
-  return parse_yes_no(value, options.explain);
+template <bool LaunchOptions::*flag>
+bool parse_flag(std::string_view value, LaunchOptions& options) {
+  options.*flag = value == "yes";
+  return value == "yes" || value == "no";
 }
 bool parse_check(std::string_view value, LaunchOptions& options) {
   const auto seconds = value == "yes"  ? kDefaultCheckS
@@ -144,11 +136,13 @@ constexpr Key kKeys[] = {
      "GLOO_SOCKET_IFNAME, auto: towards rank 0; NAME: NCCL_SOCKET_IFNAME too", parse_iface},
     {"omp", "torchrun|cpus|N|keep",
      "OMP_NUM_THREADS where it is not set; torchrun is 1 with several tasks a node", parse_omp},
-    {"override", "no|yes", "whether values that you exported are replaced", parse_override},
-    {"verbose", "no|yes", "print the layout, address and port that are used", parse_verbose, true},
+    {"override", "no|yes", "whether values that you exported are replaced",
+     parse_flag<&LaunchOptions::override_user>},
+    {"verbose", "no|yes", "print the layout, address and port that are used",
+     parse_flag<&LaunchOptions::verbose>, true},
     {"explain", "no|yes",
-     "print the table of ranks, nodes, devices and addresses with reasons, and stop", parse_explain,
-     true},
+     "print the table of ranks, nodes, devices and addresses with reasons, and stop",
+     parse_flag<&LaunchOptions::explain>, true},
     {"check", "no|SECONDS|yes",
      "how long the nodes wait until all reach the master address; yes is 10 seconds", parse_check,
      true},
@@ -166,8 +160,7 @@ Error unknown_key(std::string_view name) {
 Status apply(std::string_view entry, LaunchOptions& options) {
   const auto equals = entry.find('=');
   const auto name = entry.substr(0, equals);
-  const auto* key = std::find_if(std::begin(kKeys), std::end(kKeys),
-                                 [&](const Key& k) { return k.name == name; });
+  const auto* key = std::ranges::find(kKeys, name, &Key::name);
   if (key == std::end(kKeys)) return unknown_key(name);
   if (equals == std::string_view::npos && !key->flag) {
     return Error{formatted("option '{}' needs a value: {}={}", name, name, key->values)};
@@ -182,15 +175,13 @@ Status apply(std::string_view entry, LaunchOptions& options) {
 
 Result<LaunchOptions> parse_options(std::string_view list, const LaunchOptions& base) {
   LaunchOptions options = base;
-  while (!list.empty()) {
-    const auto comma = list.find(',');
-    const auto entry = list.substr(0, comma);
+  if (list.empty()) return options;
+  const auto entries = split_at(list, ',');
+  for (const auto& entry : entries) {
+    if (entry.empty() && &entry == &entries.back())
+      return Error{"an empty option at the end of the list: expected KEY=VALUE after ','"};
     if (entry.empty()) return Error{"an empty option in the list: expected KEY=VALUE,KEY=VALUE"};
     if (const auto applied = apply(entry, options); !applied) return applied.error();
-    if (comma == std::string_view::npos) break;
-    list.remove_prefix(comma + 1);
-    if (list.empty())
-      return Error{"an empty option at the end of the list: expected KEY=VALUE after ','"};
   }
   return options;
 }

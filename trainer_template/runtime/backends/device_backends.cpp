@@ -5,6 +5,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
+#include "bridge/base/take_until.h"
 
 namespace torchbridge::train {
 namespace {
@@ -38,10 +39,8 @@ Result<std::vector<DeviceBackend>> parse_backends(std::string_view text, std::st
     found.push_back({"", lower});
     return found;
   }
-  for (std::size_t begin = 0; begin <= lower.size();) {
-    const std::size_t end = std::min(lower.find(',', begin), lower.size());
-    const std::string pair = lower.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string_view part : split_at(lower, ',')) {
+    const std::string pair(part);
     const std::size_t colon = pair.find(':');
     if (colon == std::string::npos) return wrong(formatted("'{}' has no device", printable(pair)));
     DeviceBackend one{pair.substr(0, colon), pair.substr(colon + 1)};

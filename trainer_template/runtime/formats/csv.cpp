@@ -10,16 +10,10 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
+#include "bridge/base/take_until.h"
 
 namespace torchbridge::train {
 namespace {
-
-std::string_view without_spaces(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t";
-  const std::size_t begin = text.find_first_not_of(kSpaces);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
-}
 
 std::string_view without_quotes(std::string_view text) {
   const bool quoted = text.size() >= 2 && text.front() == '"' && text.back() == '"';
@@ -34,9 +28,7 @@ std::string quoted(char separator) {
 
 // Removes the first line from `text` and returns it without its line end.
 std::string_view take_line(std::string_view& text) {
-  const std::size_t end = text.find('\n');
-  std::string_view line = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  std::string_view line = take_until(text, '\n');
   if (line.ends_with('\r')) line.remove_suffix(1);
   return line;
 }
@@ -55,7 +47,7 @@ class Fields {
     const std::string_view field = rest_.substr(0, end);
     done_ = end == rest_.size();
     if (!done_) rest_.remove_prefix(end + 1);
-    return without_quotes(without_spaces(field));
+    return without_quotes(trimmed(field, " \t"));
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
 #include "bridge/base/nearest_name.h"
+#include "bridge/base/take_until.h"
 #include "trainer_template/runtime/base/number_text.h"
 
 namespace torchbridge::train {
@@ -160,13 +161,11 @@ std::string set(const LrKey&, bool& value, std::string_view text) {
 
 std::string set(const LrKey&, std::vector<std::int64_t>& values, std::string_view text) {
   values.clear();
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find('+', begin), text.size());
-    const auto number = parse_integer(text.substr(begin, end - begin), 1, 1'000'000'000'000);
+  for (const std::string_view step : split_at(text, '+')) {
+    const auto number = parse_integer(step, 1, 1'000'000'000'000);
     if (!number || (!values.empty() && *number < values.back()))
       return "expected ascending steps, as in 100+200";
     values.push_back(*number);
-    begin = end + 1;
   }
   return "";
 }
@@ -179,36 +178,33 @@ Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const Cust
   const auto fail = [&](const std::string& what) {
     return Error{formatted("'{}': {}", text, what)};
   };
-  const std::size_t colon = std::min(text.find(':'), text.size());
-  const auto kind = std::ranges::find(kKinds, text.substr(0, colon), &LrKind::name);
+  std::string_view list = text;
+  const std::string_view name = take_until(list, ':');
+  const auto kind = std::ranges::find(kKinds, name, &LrKind::name);
   if (kind == std::end(kKinds)) {
     std::vector<std::string> names;
     for (const LrKind& each : kKinds) names.emplace_back(each.name);
     for (const CustomSchedule& each : own) names.push_back(each.name);
-    return fail(formatted("expected one of {}{}", lr_schedule_kinds(own),
-                          did_you_mean(text.substr(0, colon), names)));
+    return fail(
+        formatted("expected one of {}{}", lr_schedule_kinds(own), did_you_mean(name, names)));
   }
   LrSchedule schedule{.kind = kind};
   std::vector<std::vector<LrKey>::const_iterator> seen;
-  const std::string_view list = text.substr(std::min(colon + 1, text.size()));
-  for (std::size_t begin = 0; colon < text.size() && begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string_view item = list.substr(begin, end - begin);
-    const std::size_t equals = std::min(item.find('='), item.size());
-    const auto key = std::ranges::find(kind->keys, item.substr(0, equals), &LrKey::name);
+  const bool has_list = name.size() < text.size();
+  for (std::string_view value : has_list ? split_at(list, ',') : std::vector<std::string_view>()) {
+    const std::string_view given = take_until(value, '=');
+    const auto key = std::ranges::find(kind->keys, given, &LrKey::name);
     if (key == kind->keys.end()) {
       return fail(formatted(
-          "'{}' is not a key of {}{}", item.substr(0, equals), kind->name,
+          "'{}' is not a key of {}{}", given, kind->name,
           kind->keys.empty() ? ", which has none"
                              : formatted("; expected {}", joined(kind->keys, ", ", &LrKey::name))));
     }
     if (std::ranges::count(seen, key) > 0) return fail(formatted("{} is given twice", key->name));
     seen.push_back(key);
-    const std::string_view value = item.substr(std::min(equals + 1, item.size()));
     const std::string wrong =
         std::visit([&](auto field) { return set(*key, schedule.*field, value); }, key->field);
     if (!wrong.empty()) return fail(formatted("{}={}: {}", key->name, value, wrong));
-    begin = end + 1;
   }
   if (is(schedule, "multi-step") && schedule.milestones.empty()) {
     return fail("milestones is missing, as in multi-step:milestones=100+200");

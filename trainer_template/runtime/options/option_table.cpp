@@ -8,6 +8,7 @@
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
 #include "bridge/base/nearest_name.h"
+#include "bridge/base/take_until.h"
 #include "trainer_template/runtime/base/number_text.h"
 #include "trainer_template/runtime/formats/toml_file.h"
 
@@ -16,10 +17,8 @@ namespace {
 
 std::vector<std::string> items_of(const std::string& list) {
   std::vector<std::string> items;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    if (end > begin) items.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
+  for (const std::string_view item : split_at(list, ',')) {
+    if (!item.empty()) items.emplace_back(item);
   }
   return items;
 }
@@ -112,8 +111,7 @@ void OptionTable::add(const std::string& name, OptionValue value, const std::str
 }
 
 DeclaredOption* OptionTable::find(const std::string& name) {
-  const auto option = std::find_if(options_.begin(), options_.end(),
-                                   [&](const DeclaredOption& each) { return each.name == name; });
+  const auto option = std::ranges::find(options_, name, &DeclaredOption::name);
   return option == options_.end() ? nullptr : &*option;
 }
 

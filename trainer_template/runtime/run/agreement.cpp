@@ -7,6 +7,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
+#include "bridge/base/take_until.h"
 
 namespace torchbridge::train {
 namespace {
@@ -20,16 +21,10 @@ std::string packed(const std::map<std::string, std::string>& entries) {
 }
 
 std::map<std::string, std::string> unpacked(std::string_view text) {
-  const auto take = [&] {
-    const std::size_t end = text.find(kEnd);
-    std::string item(text.substr(0, end));
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    return item;
-  };
   std::map<std::string, std::string> entries;
   while (!text.empty()) {
-    std::string name = take();
-    entries[std::move(name)] = take();
+    const std::string name(take_until(text, kEnd));
+    entries[name] = take_until(text, kEnd);
   }
   return entries;
 }
