@@ -10,6 +10,7 @@
 #include "bridge/base/message_text.h"
 #include "bridge/core/launchers/pals.h"
 #include "bridge/launch/publish_store.h"
+#include "bridge/net/socket.h"
 
 namespace torchbridge {
 namespace {
@@ -35,9 +36,8 @@ Result<LaunchFacts> read_facts(const Launcher& launcher, const EnvMap& environme
   if (facts->world_size > 0) return facts;
   return Error{
       "pals: PALS_RANKID is set, but PMI_SIZE is not, and the file of PALS_APINFO does not give "
-      "the number of ranks: "
-      "start the program with mpiexec --pmi=cray, or set RANK, WORLD_SIZE, MASTER_ADDR and "
-      "MASTER_PORT for every rank"};
+      "the number of ranks: start the program with mpiexec --pmi=cray, or set RANK, WORLD_SIZE, "
+      "MASTER_ADDR and MASTER_PORT for every rank"};
 }
 
 // The pid of the task of srun, where only scripts are between it and this process; else of this
@@ -78,11 +78,8 @@ Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
 
 // The process group in the foreground of the terminal; -1 without a terminal.
 pid_t foreground_group() {
-  const int terminal = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
-  if (terminal < 0) return -1;
-  const pid_t group = tcgetpgrp(terminal);
-  close(terminal);
-  return group;
+  const Socket terminal(open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC));
+  return terminal.open() ? tcgetpgrp(terminal.descriptor()) : -1;
 }
 
 // Of an exported RANK that is not the launcher's, or without its companions: the launcher's.

@@ -13,12 +13,13 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "bridge/base/json_depth.h"
 #include "bridge/base/message_text.h"
-#include "bridge/base/visible_text.h"
+#include "bridge/net/socket.h"
 #include "bridge/worker/write_error_file.h"
 
 namespace torchbridge {
@@ -58,18 +59,14 @@ Result<FileContent> read_regular_file(const std::string& path) {
   const auto cannot_read = [&](const char* reason) {
     return Error{formatted("cannot read the error file '{}': {}", path, reason)};
   };
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-  if (file < 0) return cannot_read(std::strerror(errno));
+  const Socket file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   struct stat found {};
-  FileContent content;
-  int error = fstat(file, &found) == 0 ? 0 : errno;
-  const bool is_regular = S_ISREG(found.st_mode);
-  if (error == 0 && is_regular) error = read_bytes(file, content.text);
-  close(file);
-  if (error != 0) return cannot_read(std::strerror(error));
-  if (!is_regular) return cannot_read("it is not a regular file");
-  content.time = time_of(found.st_mtim);
-  return content;
+  if (!file.open() || fstat(file.descriptor(), &found) != 0)
+    return cannot_read(std::strerror(errno));
+  if (!S_ISREG(found.st_mode)) return cannot_read("it is not a regular file");
+  FileContent content{"", time_of(found.st_mtim)};
+  const int error = read_bytes(file.descriptor(), content.text);
+  return error == 0 ? Result<FileContent>(std::move(content)) : cannot_read(std::strerror(error));
 }
 
 // Discarded where the text is no JSON. Without a callback, with which the parser is quadratic.
