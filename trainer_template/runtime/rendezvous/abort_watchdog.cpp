@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <condition_variable>
+#include <stop_token>
 #include <utility>
 
 namespace torchbridge::train {
@@ -9,24 +11,16 @@ namespace torchbridge::train {
 AbortWatchdog::AbortWatchdog(std::chrono::milliseconds timeout, std::function<void()> report)
     : timeout_(timeout), report_(std::move(report)) {}
 
-AbortWatchdog::~AbortWatchdog() {
-  {
-    const std::scoped_lock lock(mutex_);
-    is_over_ = true;
-  }
-  ended_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
 void AbortWatchdog::start() {
-  const std::scoped_lock lock(mutex_);
-  if (is_over_ || thread_.joinable()) return;
-  thread_ = std::thread([this] {
-    std::unique_lock own(mutex_);
-    if (ended_.wait_for(own, timeout_, [this] { return is_over_; })) return;
-    own.unlock();
-    report_();
-    _exit(1);
+  std::call_once(started_, [this] {
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any stopped;
+      if (stopped.wait_for(lock, stop, timeout_, [&] { return stop.stop_requested(); })) return;
+      report_();
+      _exit(1);
+    });
   });
 }
 

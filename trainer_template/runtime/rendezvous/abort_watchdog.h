@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -18,9 +17,6 @@ class AbortWatchdog {
   // with exit code 1. `report` runs on a thread of its own, while the thread that trains may do
   // anything.
   AbortWatchdog(std::chrono::milliseconds timeout, std::function<void()> report);
-  ~AbortWatchdog();
-  AbortWatchdog(const AbortWatchdog&) = delete;
-  AbortWatchdog& operator=(const AbortWatchdog&) = delete;
 
   // Any thread, once.
   void start();
@@ -28,10 +24,8 @@ class AbortWatchdog {
  private:
   const std::chrono::milliseconds timeout_;
   const std::function<void()> report_;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool is_over_ = false;
-  std::thread thread_;
+  std::once_flag started_;
+  std::jthread thread_;  // last member: its thread uses the others
 };
 
 }  // namespace torchbridge::train

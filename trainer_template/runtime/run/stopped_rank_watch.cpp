@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <sstream>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -40,10 +43,7 @@ Starter starter_of_ranks(const std::vector<ProcessEntry>& ancestors) {
 }
 
 std::string read_all(const fs::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  return (std::ostringstream() << std::ifstream(path).rdbuf()).str();
 }
 
 // Of all its threads. bridge/host's children_of() would read each process of the node.
@@ -78,29 +78,15 @@ int rank_of(const fs::path& process) {
   return LaunchOrigin(EnvMap::from(environment.data()), {}).rank;
 }
 
-}  // namespace
-
-StoppedRankWatch::StoppedRankWatch(const LaunchOrigin& origin, milliseconds limit) {
-  if (limit.count() > 0 && starter_of_ranks(origin.processes).id != 0)
-    thread_ = std::thread([=, this] { watch(origin, limit); });
-}
-
-StoppedRankWatch::~StoppedRankWatch() {
-  {
-    const std::scoped_lock lock(mutex_);
-    is_over_ = true;
-  }
-  ended_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
-void StoppedRankWatch::watch(const LaunchOrigin& origin, milliseconds limit) {
+void watch(const std::stop_token& stop, const LaunchOrigin& origin, milliseconds limit) {
   const Starter starter = starter_of_ranks(origin.processes);
   std::map<int, milliseconds> stopped_for;
-  std::unique_lock lock(mutex_);
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any stopped;
   // Turns are counted, not time: while this process is stopped itself, as all are when a job is
   // suspended, there are none.
-  while (!ended_.wait_for(lock, kPeriod, [this] { return is_over_; })) {
+  while (!stopped.wait_for(lock, stop, kPeriod, [&] { return stop.stop_requested(); })) {
     std::map<int, milliseconds> still;
     for (const int id : other_ranks(starter)) {
       const fs::path process = "/proc/" + std::to_string(id);
@@ -117,6 +103,13 @@ void StoppedRankWatch::watch(const LaunchOrigin& origin, milliseconds limit) {
     }
     stopped_for = std::move(still);
   }
+}
+
+}  // namespace
+
+StoppedRankWatch::StoppedRankWatch(const LaunchOrigin& origin, milliseconds limit) {
+  if (limit.count() > 0 && starter_of_ranks(origin.processes).id != 0)
+    thread_ = std::jthread(watch, origin, limit);
 }
 
 }  // namespace torchbridge::train

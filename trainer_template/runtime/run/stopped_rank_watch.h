@@ -3,8 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
 #include "bridge/launch/launch_origin.h"
@@ -18,17 +16,9 @@ namespace torchbridge::train {
 class StoppedRankWatch {
  public:
   StoppedRankWatch(const LaunchOrigin& origin, std::chrono::milliseconds limit);
-  ~StoppedRankWatch();
-  StoppedRankWatch(const StoppedRankWatch&) = delete;
-  StoppedRankWatch& operator=(const StoppedRankWatch&) = delete;
 
  private:
-  void watch(const LaunchOrigin& origin, std::chrono::milliseconds limit);
-
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool is_over_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace torchbridge::train
