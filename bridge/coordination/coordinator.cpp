@@ -1,7 +1,5 @@
 #include "bridge/coordination/coordinator.h"
 
-#include <sys/wait.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -232,7 +230,8 @@ void Coordinator::stop_round(Cause cause, const StopReason& reason, MemberId but
 }
 
 void Coordinator::pass_time(Time now) {
-  if (phase_ == Phase::kRunning || phase_ == Phase::kStopping) try_to_conclude(now);
+  const bool is_in_round = phase_ == Phase::kRunning || phase_ == Phase::kStopping;
+  if (is_in_round && running_ == 0) conclude(now);
   if (phase_ == Phase::kJoining) try_to_begin(now);
 }
 
@@ -319,10 +318,6 @@ void Coordinator::begin_round() {
     send(assignment.member,
          StartRound{round_, assignment.ranks, store, restarts_, rules_.shape.max_restarts});
   }
-}
-
-void Coordinator::try_to_conclude(Time now) {
-  if (running_ == 0) conclude(now);
 }
 
 void Coordinator::conclude(Time now) {

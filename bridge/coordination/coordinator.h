@@ -111,7 +111,6 @@ class Coordinator {
   void stop_round(Cause cause, const StopReason& reason, MemberId but = -1);
   void end_workers_of(MemberId member, const AttemptEnded& ended);
   void send_away(MemberId member, const AttemptEnded& ended);
-  void try_to_conclude(Time now);
   void conclude(Time now);
   void end_run(int exit_code, const std::string& reason);
   // The one place where these facts of a member change: a step of thousands of agents must not

@@ -1,7 +1,6 @@
 #include "bridge/core/user_values.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "bridge/base/message_text.h"
 
@@ -13,11 +12,6 @@ namespace {
 constexpr std::string_view kRanksAndSizes[] = {
     "RANK",       "LOCAL_RANK",       "GROUP_RANK",       "ROLE_RANK",
     "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"};
-
-bool is_rank_or_size(std::string_view name) {
-  return std::find(std::begin(kRanksAndSizes), std::end(kRanksAndSizes), name) !=
-         std::end(kRanksAndSizes);
-}
 
 }  // namespace
 
@@ -31,7 +25,7 @@ Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& comp
       chosen.emplace_back(name, value);
       continue;
     }
-    if (is_rank_or_size(name) && *exported != value) {
+    if (std::ranges::count(kRanksAndSizes, name) > 0 && *exported != value) {
       return Error{formatted(
           "{}='{}' is exported, but this task's value is '{}': unset it, or give override=yes",
           name, printable(*exported), value)};

@@ -1,12 +1,12 @@
 #include "bridge/host/small_memory.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
 #include <cstdint>
 
 #include "bridge/base/message_text.h"
+#include "bridge/host/sysfs.h"
 
 namespace torchbridge {
 namespace {
@@ -23,12 +23,8 @@ std::string small_shared_memory(const std::string& path) {
 }
 
 bool has_devices(const std::string& folder) {
-  DIR* const opened = opendir(folder.c_str());
-  if (opened == nullptr) return false;
-  bool found = false;
-  while (const dirent* entry = readdir(opened)) found = found || entry->d_name[0] != '.';
-  closedir(opened);
-  return found;
+  const auto names = names_in(folder);
+  return names && !names->empty();
 }
 
 // Of ordinary users; a process with CAP_IPC_LOCK has no limit.

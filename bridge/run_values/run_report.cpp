@@ -23,8 +23,6 @@ std::string reason_of(const WorkerReport& worker) {
   return worker.error ? worker.error->message : "";
 }
 
-std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 std::string ending(const WorkerReport& worker) {
   if (worker.is_stuck) {
     return formatted(
@@ -49,8 +47,7 @@ std::string root_cause(const WorkerReport& worker) {
 }
 
 std::string ranks_text(std::vector<WorkerReport> workers) {
-  std::sort(workers.begin(), workers.end(),
-            [](const auto& left, const auto& right) { return left.rank < right.rank; });
+  std::ranges::sort(workers, {}, &WorkerReport::rank);
   return (workers.size() == 1 ? "rank " : "ranks ") +
          joined(workers, ", ", [](const auto& worker) { return std::to_string(worker.rank); });
 }
@@ -117,11 +114,9 @@ bool is_consequence(const WorkerReport& worker) {
 }
 
 std::vector<WorkerReport> in_order(std::vector<WorkerReport> failures) {
-  std::stable_sort(failures.begin(), failures.end(),
-                   [](const WorkerReport& left, const WorkerReport& right) {
-                     return std::pair(is_consequence(left), left.not_before) <
-                            std::pair(is_consequence(right), right.not_before);
-                   });
+  std::ranges::stable_sort(failures, {}, [](const WorkerReport& worker) {
+    return std::pair(is_consequence(worker), worker.not_before);
+  });
   return failures;
 }
 
@@ -132,7 +127,7 @@ bool has_failed(const AttemptReport& attempt) {
 std::string first_line(const WorkerReport& worker) {
   const std::string reason = reason_of(worker);
   const std::string text = describe(worker);
-  return reason.empty() ? text : text + ": " + visible_line(first_line_of(reason));
+  return reason.empty() ? text : text + ": " + visible_line(reason.substr(0, reason.find('\n')));
 }
 
 std::string cause_of(const AttemptReport& attempt) {

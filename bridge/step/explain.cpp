@@ -16,9 +16,6 @@ constexpr int kDrawnRanks = 16;  // of one node
 std::string text(int number) { return std::to_string(number); }
 std::string or_dash(const std::string& value) { return value.empty() ? "-" : value; }
 
-// "0-4,7", in the format of CPU lists.
-std::string list_text(const std::vector<int>& ranks) { return cpu_list_text(ranks); }
-
 using Row = std::vector<std::string>;
 
 std::string aligned(const std::vector<Row>& rows) {
@@ -62,7 +59,7 @@ std::string node_table(const LaunchFacts& facts, const TaskMap& map,
     rows.push_back(
         {one ? text(first) : text(first) + "-" + text(last),
          one ? node_name(facts, first) : node_name(facts, first) + " .. " + node_name(facts, last),
-         one ? or_dash(list_text(ranks[first])) : formatted("{} each", counted(tasks, "rank")),
+         one ? or_dash(cpu_list_text(ranks[first])) : formatted("{} each", counted(tasks, "rank")),
          locals, or_dash(nodes[first].gpus), or_dash(nodes[first].cpus),
          or_dash(nodes[first].interface)});
     first = last + 1;
@@ -147,7 +144,7 @@ std::string small_memory_line(const LaunchFacts& facts, const std::vector<NodeFa
                               std::string SmallMemory::*size, const char* before,
                               const char* after) {
   const auto is_small = [&](const NodeFacts& node) { return !(node.small.*size).empty(); };
-  const auto first = std::find_if(nodes.begin(), nodes.end(), is_small);
+  const auto first = std::ranges::find_if(nodes, is_small);
   if (first == nodes.end()) return {};
   const int others = static_cast<int>(std::count_if(first, nodes.end(), is_small)) - 1;
   return "\n  " + node_name(facts, static_cast<int>(first - nodes.begin())) +
@@ -157,9 +154,8 @@ std::string small_memory_line(const LaunchFacts& facts, const std::vector<NodeFa
 
 // One text where all are equal.
 std::string by_local_rank(const std::vector<NodeFacts>& tasks, std::string NodeFacts::*field) {
-  const bool alike = std::all_of(tasks.begin(), tasks.end(), [&](const NodeFacts& task) {
-    return task.*field == tasks.front().*field;
-  });
+  const bool alike = std::ranges::all_of(
+      tasks, [&](const NodeFacts& task) { return task.*field == tasks.front().*field; });
   std::string text;
   for (const NodeFacts& task : tasks) {
     text += (text.empty() ? "" : " / ") + or_dash(task.*field);

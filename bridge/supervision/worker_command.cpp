@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "bridge/base/take_until.h"
+
 namespace torchbridge {
 namespace {
 
@@ -23,8 +25,7 @@ constexpr char kRunPath[] =
 bool is_in_path(const std::string& name, const EnvMap& environment) {
   std::string_view rest = environment.get("PATH").value_or("");
   while (!rest.empty()) {
-    const auto folder = rest.substr(0, rest.find(':'));
-    rest.remove_prefix(std::min(folder.size() + 1, rest.size()));
+    const auto folder = take_until(rest, ':');
     if (access((std::string(folder) + "/" + name).c_str(), X_OK) == 0) return true;
   }
   return false;
@@ -85,16 +86,13 @@ std::vector<std::string> interpreter(const RunOptions& options, const EnvMap& en
   return {python(options, environment), "-u"};
 }
 
-std::string with_local_rank(std::string argument, const std::string& local_rank) {
-  constexpr std::string_view kMacro = "${local_rank}";
-  for (std::size_t at = 0; (at = argument.find(kMacro, at)) != std::string::npos;
-       at += local_rank.size()) {
-    argument.replace(at, kMacro.size(), local_rank);
-  }
-  return argument;
-}
-
 }  // namespace
+
+std::string with_macro(std::string text, std::string_view macro, const std::string& value) {
+  for (std::size_t at = 0; (at = text.find(macro, at)) != text.npos; at += value.size())
+    text.replace(at, macro.size(), value);
+  return text;
+}
 
 std::vector<std::string> worker_command(const RunOptions& options, const EnvMap& environment,
                                         int local_rank) {
@@ -103,7 +101,7 @@ std::vector<std::string> worker_command(const RunOptions& options, const EnvMap&
   command.push_back(options.program.front());
   if (options.passes_local_rank) command.push_back("--local-rank=" + number);
   for (std::size_t i = 1; i < options.program.size(); ++i)
-    command.push_back(with_local_rank(options.program[i], number));
+    command.push_back(with_macro(options.program[i], "${local_rank}", number));
   return command;
 }
 

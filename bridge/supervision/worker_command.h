@@ -19,6 +19,9 @@ std::vector<std::string> worker_command(const RunOptions& options, const EnvMap&
 // Whether the first word of that command is Python.
 bool is_run_by_python(const RunOptions& options, const EnvMap& environment);
 
+// The text with the value in place of each `macro`, such as "${rank}".
+std::string with_macro(std::string text, std::string_view macro, const std::string& value);
+
 // The name for messages: "train.py" where Python runs it.
 std::string program_name(const RunOptions& options);
 

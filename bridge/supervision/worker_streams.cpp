@@ -6,12 +6,12 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
+#include "bridge/supervision/worker_command.h"
 
 namespace torchbridge {
 namespace {
@@ -54,11 +54,6 @@ Result<Channel> open_pseudo_terminal(int like) {
   return Channel{Socket(source), Socket(sink)};
 }
 
-void replace_all(std::string& text, std::string_view what, const std::string& by) {
-  for (std::size_t at = 0; (at = text.find(what, at)) != text.npos; at += by.size())
-    text.replace(at, what.size(), by);
-}
-
 const char* name_of(int stream) { return stream == kStdout ? "stdout" : "stderr"; }
 
 // Six colours that are readable on dark and light terminals, by rank.
@@ -74,11 +69,10 @@ std::string line_prefix(const RunOptions& options, const std::string& host, int 
   if (options.log_line_prefix_template.empty())
     return "[" + options.role + std::to_string(local_rank) + "]:";
   std::string prefix = options.log_line_prefix_template;
-  replace_all(prefix, "${role_name}", options.role);
-  replace_all(prefix, "${rank}", std::to_string(rank));
-  replace_all(prefix, "${local_rank}", std::to_string(local_rank));
-  replace_all(prefix, "${hostname}", host);
-  return prefix;
+  prefix = with_macro(std::move(prefix), "${role_name}", options.role);
+  prefix = with_macro(std::move(prefix), "${rank}", std::to_string(rank));
+  prefix = with_macro(std::move(prefix), "${local_rank}", std::to_string(local_rank));
+  return with_macro(std::move(prefix), "${hostname}", host);
 }
 
 WorkerStreams::WorkerStreams(const RunOptions& options, const RunFolder& folder, Consoles& consoles,

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <exception>
-#include <memory>
 #include <typeinfo>
 
 #include "bridge/worker/fatal_signals.h"
@@ -18,12 +17,6 @@ namespace {
 
 std::terminate_handler terminate_before = nullptr;
 
-std::string type_name(const std::type_info& type) {
-  const std::unique_ptr<char, decltype(&std::free)> name(
-      abi::__cxa_demangle(type.name(), nullptr, nullptr, nullptr), &std::free);
-  return name ? name.get() : type.name();
-}
-
 // "TYPE: TEXT" of the exception for which std::terminate is called.
 std::string describe_current_exception() {
   const std::exception_ptr exception = std::current_exception();
@@ -31,14 +24,14 @@ std::string describe_current_exception() {
   try {
     std::rethrow_exception(exception);
   } catch (const std::exception& error) {
-    return type_name(typeid(error)) + ": " + error.what();
+    return demangled(typeid(error).name()) + ": " + error.what();
   } catch (const std::string& text) {
     return "std::string: " + text;
   } catch (const char* text) {
     return std::string("const char*: ") + text;
   } catch (...) {
     const std::type_info* type = abi::__cxa_current_exception_type();
-    return type != nullptr ? type_name(*type) : "an exception of another language";
+    return type != nullptr ? demangled(type->name()) : "an exception of another language";
   }
 }
 

@@ -30,12 +30,6 @@ struct StackFrame {
   Dl_info info{};
 };
 
-std::string demangled(const char* symbol) {
-  const std::unique_ptr<char, decltype(&std::free)> name(
-      abi::__cxa_demangle(symbol, nullptr, nullptr, nullptr), &std::free);
-  return name ? name.get() : symbol;
-}
-
 // "program(train()+0x1a) [0x55d0c0de]", or "program(+0x31a) [0x55d0c0de]", whose number addr2line
 // takes.
 std::string line_of(const StackFrame& frame) {
@@ -67,6 +61,12 @@ int count_of_runtime(void* const* frames, int count) {
 }
 
 }  // namespace
+
+std::string demangled(const char* symbol) {
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(symbol, nullptr, nullptr, nullptr), &std::free);
+  return name ? name.get() : symbol;
+}
 
 std::string stack_text() {
   constexpr int kMaxFrames = 128;

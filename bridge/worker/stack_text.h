@@ -10,4 +10,7 @@ namespace torchbridge {
 // Names of a program's own functions are there where it is linked with -rdynamic. May be empty.
 std::string stack_text();
 
+// The C++ name of a symbol or a type; another text as it is.
+std::string demangled(const char* symbol);
+
 }  // namespace torchbridge
