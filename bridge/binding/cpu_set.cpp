@@ -62,8 +62,7 @@ std::string cpu_list_text(const CpuSet& cpus) {
 
 CpuSet intersection(const CpuSet& left, const CpuSet& right) {
   CpuSet common;
-  std::set_intersection(left.begin(), left.end(), right.begin(), right.end(),
-                        std::back_inserter(common));
+  std::ranges::set_intersection(left, right, std::back_inserter(common));
   return common;
 }
 

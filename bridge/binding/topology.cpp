@@ -92,8 +92,7 @@ const Gpu* Topology::gpu_named(std::string_view name) const {
 }
 
 const NumaNode* Topology::node(int id) const {
-  const auto found =
-      std::find_if(nodes.begin(), nodes.end(), [&](const NumaNode& n) { return n.id == id; });
+  const auto found = std::ranges::find(nodes, id, &NumaNode::id);
   return found == nodes.end() ? nullptr : &*found;
 }
 

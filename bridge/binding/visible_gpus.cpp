@@ -26,9 +26,9 @@ Status check_names(std::string_view text, const std::vector<std::string>& names)
   };
   if (names.size() > static_cast<std::size_t>(kMaxGpus)) return wrong("more GPUs than a node has");
   auto sorted = names;
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   if (sorted.front().empty()) return wrong("an empty name");
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+  if (std::ranges::adjacent_find(sorted) != sorted.end())
     return wrong("a GPU is named twice: name each GPU once");
   return Ok{};
 }
@@ -61,9 +61,8 @@ std::vector<std::string> machine_names(const Topology& topology,
     if (gpu->uuid.empty()) return {};
     names.push_back(gpu->uuid);
   }
-  const bool known = std::all_of(like.begin(), like.end(), [&](const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  });
+  const bool known = std::ranges::all_of(
+      like, [&](const std::string& name) { return std::ranges::find(names, name) != names.end(); });
   return known ? names : std::vector<std::string>();
 }
 
@@ -71,7 +70,7 @@ std::vector<std::string> machine_names(const Topology& topology,
 void keep_own_index(std::vector<std::string>& names, const VisibleGpus& visible,
                     const Layout& layout) {
   if (visible.names.size() != 1) return;
-  const auto own = std::find(names.begin(), names.end(), visible.names.front());
+  const auto own = std::ranges::find(names, visible.names.front());
   if (own != names.end()) std::iter_swap(own, names.begin() + layout.local_rank);
 }
 
@@ -84,8 +83,8 @@ std::vector<std::string> split_names(std::string_view text) {
 }
 
 bool are_indices(const std::vector<std::string>& names) {
-  return std::all_of(names.begin(), names.end(),
-                     [](const auto& name) { return parse_integer(name, 0, kMaxGpus).has_value(); });
+  return std::ranges::all_of(
+      names, [](const auto& name) { return parse_integer(name, 0, kMaxGpus).has_value(); });
 }
 
 Result<VisibleGpus> visible_gpus(const EnvMap& environment, const Layout& layout,

@@ -272,8 +272,7 @@ class Gatherer {
   }
 
   const Call* answered() const {
-    const auto call = std::find_if(calls_.begin(), calls_.end(),
-                                   [](const Call& c) { return c.state == Call::State::kAnswered; });
+    const auto call = std::ranges::find(calls_, Call::State::kAnswered, &Call::state);
     return call == calls_.end() ? nullptr : &*call;
   }
 
@@ -305,8 +304,7 @@ class Gatherer {
   }
 
   void begin_calls(Clock::time_point now) {
-    const auto connecting = [](const Call& call) { return call.state == Call::State::kConnecting; };
-    auto free = kCallsAtOnce - std::count_if(calls_.begin(), calls_.end(), connecting);
+    auto free = kCallsAtOnce - std::ranges::count(calls_, Call::State::kConnecting, &Call::state);
     const bool some_answer = answered() != nullptr;
     for (Call& call : calls_) {
       if (free <= 0) break;

@@ -20,11 +20,8 @@ std::vector<const Candidate*> positions_of(const std::vector<Candidate>& candida
     positions.resize(std::max(positions.size(), slot + 1));
     positions[slot] = &candidate;
   }
-  std::stable_sort(added.begin(), added.end(), [](const Candidate* left, const Candidate* right) {
-    const auto position = [](const Candidate* candidate) {
-      return candidate->order < 0 ? INT_MAX : candidate->order;
-    };
-    return position(left) < position(right);
+  std::ranges::stable_sort(added, {}, [](const Candidate* candidate) {
+    return candidate->order < 0 ? INT_MAX : candidate->order;
   });
   auto next = added.begin();
   for (auto& position : positions) {

@@ -17,7 +17,7 @@ Setter setter_of(const EnvMap& environment) {
   const auto run_id = environment.get(kRunId);
   std::string_view value = environment.get(kSetByVariable).value_or("");
   const auto name = take_until(value, ' '), launch = take_until(value, ' ');
-  const auto found = std::find(std::begin(kSetters), std::end(kSetters), name);
+  const auto found = std::ranges::find(kSetters, name);
   if (found != std::end(kSetters) && run_id == value)
     return {static_cast<SetBy>(found - kSetters), std::string(launch)};
   return {run_id ? SetBy::kTorchrun : SetBy::kOthers};
@@ -38,11 +38,9 @@ EnvMap without_outer_run(const EnvMap& environment, const LaunchFacts& facts) {
   const auto names = variables_of(TorchEnv());
   EnvMap rest;
   for (const auto& [name, value] : environment) {
-    const bool is_outer =
-        name.starts_with("PET_") || name == kSetByVariable || name == "TORCHBRIDGE_LISTEN_FD" ||
-        name == "TORCHELASTIC_ERROR_FILE" ||
-        std::any_of(names.begin(), names.end(),
-                    [&n = name](const auto& variable) { return variable.first == n; });
+    const bool is_outer = name.starts_with("PET_") || name == kSetByVariable ||
+                          name == "TORCHBRIDGE_LISTEN_FD" || name == "TORCHELASTIC_ERROR_FILE" ||
+                          std::ranges::find(names, name, &Variable::first) != names.end();
     if (!is_outer) rest.set(name, value);
   }
   return rest;

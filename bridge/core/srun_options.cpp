@@ -16,8 +16,7 @@ std::optional<Words> options_of(const Words& command_line, Words program) {
   const auto ends_with = [&](auto first) {
     return std::equal(program.rbegin(), std::make_reverse_iterator(first), command_line.rbegin());
   };
-  const bool has_components =
-      std::find(command_line.begin(), command_line.end(), ":") != command_line.end();
+  const bool has_components = std::ranges::find(command_line, ":") != command_line.end();
   if (has_components) return Words();
   if (program.empty() || command_line.size() <= program.size()) return std::nullopt;
   if (!ends_with(program.begin() + 1)) {  // srun may replace the program's name by its path

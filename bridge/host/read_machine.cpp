@@ -68,8 +68,7 @@ Result<std::vector<Gpu>> read_pci(const std::string& root) {
     if (!gpu) return gpu.error();
     gpus.push_back(std::move(*gpu));
   }
-  std::sort(gpus.begin(), gpus.end(),
-            [](const Gpu& a, const Gpu& b) { return a.address < b.address; });
+  std::ranges::sort(gpus, [](const Gpu& a, const Gpu& b) { return a.address < b.address; });
   return gpus;
 }
 
@@ -81,7 +80,7 @@ bool may_open(const std::string& device) {
 // A container may hold the device files of its own GPUs only; on a host they may all be made at the
 // first use.
 bool any_device_file(const std::string& root, const std::vector<Gpu>& gpus) {
-  return std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
+  return std::ranges::any_of(gpus, [&](const Gpu& gpu) {
     return gpu.minor >= 0 &&
            access((root + "/dev/nvidia" + std::to_string(gpu.minor)).c_str(), F_OK) == 0;
   });
@@ -97,8 +96,7 @@ Status read_driver(const std::string& root, std::vector<Gpu>& gpus) {
   for (const auto& name : *names) {
     const auto address = parse_pci_address(name);
     if (!address) return in_file(folder, address.error());
-    const auto gpu =
-        std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& g) { return g.address == *address; });
+    const auto gpu = std::ranges::find(gpus, *address, &Gpu::address);
     if (gpu == gpus.end()) continue;
     auto record =
         read_value(folder + "/" + name + "/information", parse_driver_record, DriverRecord());
@@ -141,8 +139,7 @@ Result<std::vector<NumaNode>> read_nodes(const std::string& root) {
     if (!node) return node.error();
     nodes.push_back(std::move(*node));
   }
-  std::sort(nodes.begin(), nodes.end(),
-            [](const NumaNode& a, const NumaNode& b) { return a.id < b.id; });
+  std::ranges::sort(nodes, [](const NumaNode& a, const NumaNode& b) { return a.id < b.id; });
   for (const auto& node : nodes) {
     if (node.distances.empty() || node.distances.size() == nodes.size()) continue;
     return Error{formatted("{}/node{}/distance: {} distances for {} nodes", folder, node.id,
@@ -164,7 +161,7 @@ Result<std::vector<CpuSet>> read_cores(const std::string& root) {
     if (!threads) return threads.error();
     if (!threads->empty() && threads->front() == *cpu) cores.push_back(std::move(*threads));
   }
-  std::sort(cores.begin(), cores.end());
+  std::ranges::sort(cores);
   return cores;
 }
 

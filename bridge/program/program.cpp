@@ -36,19 +36,17 @@ std::vector<std::string> option_names(const CLI::App& app) {
 std::string bare_name(std::string_view word) {
   word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
   std::string name(word.substr(0, word.find('=')));
-  std::replace(name.begin(), name.end(), '_', '-');
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char letter) { return std::tolower(letter); });
+  std::ranges::replace(name, '_', '-');
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char letter) { return std::tolower(letter); });
   return name;
 }
 
 // The option of ours that has this name, here or in other programs, or nothing.
 std::string ours(const std::string& name, const std::vector<std::string>& names,
                  std::span<const OptionSuggestion> others) {
-  if (std::find(names.begin(), names.end(), name) != names.end()) return name;
-  const auto other = std::find_if(others.begin(), others.end(), [&](const OptionSuggestion& each) {
-    return each.theirs == name;
-  });
+  if (std::ranges::find(names, name) != names.end()) return name;
+  const auto other = std::ranges::find(others, name, &OptionSuggestion::theirs);
   return other == others.end() ? "" : std::string(other->ours);
 }
 
@@ -97,8 +95,8 @@ std::string missing_arguments(const CLI::App& app) {
   for (const CLI::Option* option : command.get_options()) {
     if (!option->get_positional() || !option->get_required()) continue;
     std::string name = option->get_name(/*positional=*/true);
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char letter) { return std::toupper(letter); });
+    std::ranges::transform(name, name.begin(),
+                           [](unsigned char letter) { return std::toupper(letter); });
     is_missing = is_missing || option->empty();
     usage += " " + name;
     names.push_back(std::move(name));
@@ -219,8 +217,8 @@ std::string command_line_error(const CLI::App& app, const CLI::ParseError& error
   if (lacks_subcommand(app) && !unknown.empty() && !unknown.front().starts_with("-"))
     return formatted("unknown subcommand '{}': expected {}{}", printable(unknown.front()),
                      listed(commands, " or "), did_you_mean(unknown.front(), commands));
-  const auto option = std::find_if(unknown.begin(), unknown.end(),
-                                   [](const std::string& word) { return word.starts_with("-"); });
+  const auto option =
+      std::ranges::find_if(unknown, [](const std::string& word) { return word.starts_with("-"); });
   if (option != unknown.end()) {
     return formatted("unknown option '{}'{}", printable(option->substr(0, option->find('='))),
                      did_you_mean_option(*option, option_names(app), others));
@@ -234,7 +232,7 @@ std::string command_line_error(const CLI::App& app, const CLI::ParseError& error
     return text;
   if (const std::string text = missing_value(app, error); !text.empty()) return text;
   std::string text = error.what();
-  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::ranges::replace(text, '\n', ' ');
   return text;
 }
 

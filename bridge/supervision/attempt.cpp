@@ -35,9 +35,7 @@ std::string rank_text(const WorkerProcess& worker) {
 
 std::vector<int> children_but(const std::vector<int>& kept) {
   std::vector<int> children = children_of(getpid());
-  std::erase_if(children, [&](int child) {
-    return std::find(kept.begin(), kept.end(), child) != kept.end();
-  });
+  std::erase_if(children, [&](int child) { return std::ranges::find(kept, child) != kept.end(); });
   return children;
 }
 
@@ -353,9 +351,8 @@ void Attempt::wait_for_descendants(const std::vector<int>& kept) {
 // alone.
 void Attempt::end_descendants() {
   const auto& workers = group_.workers();
-  const bool has_failed =
-      std::any_of(workers.begin(), workers.end(),
-                  [](const WorkerProcess& worker) { return worker.wait_status != 0; });
+  const bool has_failed = std::ranges::any_of(
+      workers, [](const WorkerProcess& worker) { return worker.wait_status != 0; });
   if (!has_failed && context_.stop_signal == 0) return;
   std::vector<int> kept = context_.peers ? context_.peers->helpers() : std::vector<int>();
   if (context_.python) kept.push_back(context_.python->pid());

@@ -32,8 +32,7 @@ std::string json_line(const LineStyle& style, std::string_view line) {
 }
 
 bool has_any(std::string_view line, const std::vector<std::string>& texts) {
-  return std::any_of(texts.begin(), texts.end(),
-                     [&](const auto& text) { return line.find(text) != line.npos; });
+  return std::ranges::any_of(texts, [&](const auto& text) { return line.find(text) != line.npos; });
 }
 
 }  // namespace

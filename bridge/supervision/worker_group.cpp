@@ -42,8 +42,7 @@ WorkerGroup::Changes WorkerGroup::reap() {
         worker.time = now;
         worker.not_before = std::max(last_reap_, now - kReapDelay);
         worker.is_ended_by_agent =
-            WIFSIGNALED(status) &&
-            std::find(sent_.begin(), sent_.end(), WTERMSIG(status)) != sent_.end();
+            WIFSIGNALED(status) && std::ranges::find(sent_, WTERMSIG(status)) != sent_.end();
         worker.signalled = first_sent_;
         changes.ended.push_back(&worker);
       }
@@ -86,16 +85,15 @@ void WorkerGroup::kill_worker(int local_rank, const std::string& reason) {
 }
 
 int WorkerGroup::running() const {
-  return static_cast<int>(std::count_if(workers_.begin(), workers_.end(),
-                                        [](const WorkerProcess& w) { return w.is_running; }));
+  return static_cast<int>(
+      std::ranges::count_if(workers_, [](const WorkerProcess& w) { return w.is_running; }));
 }
 
 bool WorkerGroup::has_ended_well() const {
   const auto is_bad = [](const WorkerProcess& worker) {
     return !worker.is_running && worker.wait_status != 0;
   };
-  return running() < static_cast<int>(workers_.size()) &&
-         std::none_of(workers_.begin(), workers_.end(), is_bad);
+  return running() < static_cast<int>(workers_.size()) && std::ranges::none_of(workers_, is_bad);
 }
 
 std::vector<int> WorkerGroup::running_pids() const {

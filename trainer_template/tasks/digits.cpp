@@ -82,9 +82,8 @@ struct ModelSpec {
 
 std::string did_you_mean_kind(const std::string& kind) {
   static const std::vector<std::string> kKinds = {"mlp", "cnn"};
-  return std::find(kKinds.begin(), kKinds.end(), kind) == kKinds.end()
-             ? torchbridge::did_you_mean(kind, kKinds)
-             : "";
+  return std::ranges::find(kKinds, kind) == kKinds.end() ? torchbridge::did_you_mean(kind, kKinds)
+                                                         : "";
 }
 
 ModelSpec parse_model(const std::string& model) {

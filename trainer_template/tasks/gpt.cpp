@@ -165,8 +165,7 @@ GptShape parse_gpt(const std::string& model) {
   const auto words = split(model.substr(kPrefix.size()), ',');
   std::set<std::string> keys;
   for (const std::string& word : words) {
-    const auto preset = std::find_if(std::begin(kPresets), std::end(kPresets),
-                                     [&](const Preset& each) { return each.name == word; });
+    const auto preset = std::ranges::find(kPresets, word, &Preset::name);
     const auto equals = word.find('=');
     if (preset != std::end(kPresets) && &word == &words.front()) {
       shape = preset->shape;

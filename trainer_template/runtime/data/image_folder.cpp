@@ -20,8 +20,7 @@ bool hidden(const fs::path& path) { return path.filename().string().starts_with(
 
 bool has_image_ending(const fs::path& path) {
   std::string ending = path.extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
   return ending == ".png" || ending == ".jpg" || ending == ".jpeg";
 }
 
@@ -33,7 +32,7 @@ std::vector<fs::path> entries(const fs::path& folder) {
     if (!hidden(entry->path())) paths.push_back(entry->path());
   }
   if (error) fail(folder, "cannot be read: " + error.message());
-  std::sort(paths.begin(), paths.end());
+  std::ranges::sort(paths);
   return paths;
 }
 

@@ -44,14 +44,13 @@ std::vector<std::span<const std::byte>> TokenWindows::contents() const {
 }
 
 void TokenWindows::copy(std::int64_t index, std::int64_t* inputs, std::int64_t* targets) const {
-  const auto after = std::upper_bound(first_of_file_.begin(), first_of_file_.end(), index);
+  const auto after = std::ranges::upper_bound(first_of_file_, index);
   const auto number = after - first_of_file_.begin() - 1;
   const TokenFile& file = files_[number];
   const std::int64_t start = (index - first_of_file_[number]) * options_.stride;
   const auto window = file.tokens().subspan(start, options_.length + 1);
-  const auto outside = std::find_if(window.begin(), window.end(), [&](std::uint16_t token) {
-    return token >= options_.vocabulary;
-  });
+  const auto outside = std::ranges::find_if(
+      window, [&](std::uint16_t token) { return token >= options_.vocabulary; });
   if (outside != window.end()) {
     throw TrainError(formatted("{}: byte {}: token {}, expected one below {}", file.path().string(),
                                file.byte_of(start + (outside - window.begin())), *outside,

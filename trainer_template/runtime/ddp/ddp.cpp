@@ -41,8 +41,7 @@ std::vector<at::Tensor> tensors_only(const NamedTensors& named) {
 }
 
 const at::Tensor& find(const NamedTensors& named, const std::string& name) {
-  const auto found = std::find_if(named.begin(), named.end(),
-                                  [&](const auto& entry) { return entry.first == name; });
+  const auto found = std::ranges::find(named, name, &NamedTensors::value_type::first);
   if (found == named.end())
     throw TrainError(formatted(
         "DDP's delay_all_reduce names '{}', which is not a parameter of the model", name));
@@ -61,7 +60,7 @@ struct BucketCaps {
     for (double mib : options.bucket_cap_mb_list) list.push_back(bytes(mib));
     const bool is_default = list.empty() && !options.bucket_cap_mb;
     cap = list.empty() ? bytes(options.bucket_cap_mb.value_or(kDefaultCapMb))
-                       : *std::max_element(list.begin(), list.end());
+                       : *std::ranges::max_element(list);
     first = is_default ? c10d::kDefaultFirstBucketBytes : cap;
   }
 
@@ -83,13 +82,12 @@ struct BucketCaps {
 bool contains_each_once(const BucketLayout& layout, std::size_t count) {
   std::vector<std::size_t> indices;
   for (const auto& bucket : layout) indices.insert(indices.end(), bucket.begin(), bucket.end());
-  std::sort(indices.begin(), indices.end());
+  std::ranges::sort(indices);
   if (indices.size() != count) return false;
   for (std::size_t i = 0; i < count; ++i) {
     if (indices[i] != i) return false;
   }
-  return std::none_of(layout.begin(), layout.end(),
-                      [](const auto& bucket) { return bucket.empty(); });
+  return std::ranges::none_of(layout, [](const auto& bucket) { return bucket.empty(); });
 }
 
 }  // namespace
@@ -100,8 +98,8 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors model, ProcessGrou
   const auto is_ignored = [&](const auto& entry) { return options_.ignore.contains(entry.first); };
   std::erase_if(model_.parameters, is_ignored);
   std::erase_if(model_.buffers, is_ignored);
-  if (std::none_of(model_.parameters.begin(), model_.parameters.end(),
-                   [](const auto& entry) { return entry.second.requires_grad(); })) {
+  if (std::ranges::none_of(model_.parameters,
+                           [](const auto& entry) { return entry.second.requires_grad(); })) {
     throw TrainError("the model has no parameter that requires a gradient");
   }
   if (options_.init_sync) {
@@ -136,7 +134,7 @@ void DistributedDataParallel::make_reducer() {
   std::vector<bool> is_sparse;
   std::unordered_map<std::size_t, std::string> names;
   for (const auto& [name, tensor] : model_.parameters) {
-    if (!tensor.requires_grad() || std::count(delayed.begin(), delayed.end(), name) > 0) continue;
+    if (!tensor.requires_grad() || std::ranges::count(delayed, name) > 0) continue;
     names[parameters.size()] = name;
     parameters.push_back(tensor);
     is_sparse.push_back(model_.sparse_gradients.contains(name));

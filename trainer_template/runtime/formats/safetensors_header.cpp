@@ -209,10 +209,9 @@ Result<SafetensorsHeader> parse_header(std::string_view start, std::uint64_t fil
     }
   }
   // An empty tensor begins where the next one begins: the end decides their order.
-  std::sort(header.tensors.begin(), header.tensors.end(),
-            [](const TensorEntry& a, const TensorEntry& b) {
-              return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-            });
+  std::ranges::sort(header.tensors, [](const TensorEntry& a, const TensorEntry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
   if (const Status good = check_positions(header.tensors, file_size - *size); !good)
     return good.error();
   return header;

@@ -154,9 +154,7 @@ void CommandLine::take_file() {
 // Called after command line and file are read, because either may contain --task.
 void CommandLine::take_task() {
   options_.kinds = kinds_;
-  options_.kind = &*std::find_if(kinds_.begin(), kinds_.end(), [&](const TaskRegistration& kind) {
-    return kind.name == options_.task;
-  });
+  options_.kind = &*std::ranges::find(kinds_, options_.task, &TaskRegistration::name);
   table_.at("--model").help = options_.kind->models;
   for (const auto& [name, value] : options_.kind->defaults) {
     DeclaredOption& option = table_.at(name);

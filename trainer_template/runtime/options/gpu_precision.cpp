@@ -28,8 +28,7 @@ std::string text_of(const Capability& capability) {
 }  // namespace
 
 Status check_precision(Precision precision, const CudaGpu& gpu) {
-  const auto need = std::find_if(std::begin(kNeeds), std::end(kNeeds),
-                                 [&](const Need& each) { return each.precision == precision; });
+  const auto need = std::ranges::find(kNeeds, precision, &Need::precision);
   if (need == std::end(kNeeds) || !gpu.capability || *gpu.capability >= need->least) return Ok{};
   const std::string name = need->name;
   return Error{formatted(

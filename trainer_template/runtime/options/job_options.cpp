@@ -111,8 +111,7 @@ void declare_system(OptionTable& table, Options& o) {
              }});
   table.add("--device", &o.device,
             "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: cuda with --backend nccl, "
-            "and with auto where a "
-            "GPU is visible; else cpu",
+            "and with auto where a GPU is visible; else cpu",
             {.on_ranks = OnRanks::kOwn, .is_shown = true});
   table.add("--workers", &o.workers, "Threads that prepare batches; 0: none",
             {.on_ranks = OnRanks::kOwn, .is_shown = true, .check = whole_between(0, 256)});

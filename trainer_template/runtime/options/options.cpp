@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <chrono>
 
 #include <torchbridge/errors.h>
@@ -86,8 +85,7 @@ PreemptionOptions Options::stopping(const LaunchOrigin& origin) const {
   if (!*end) {
     throw EarlyExit(ExitCode::kBadOptions,
                     "--stop-before-limit: the end of the job is not known, because "
-                    "SLURM_JOB_END_TIME is not set; "
-                    "train.sbatch sets it where Slurm does not");
+                    "SLURM_JOB_END_TIME is not set; train.sbatch sets it where Slurm does not");
   }
   stopping.before_end = std::chrono::seconds(stop_before_limit_s);
   return stopping;

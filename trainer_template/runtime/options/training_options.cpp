@@ -148,8 +148,7 @@ void declare_precision(OptionTable& table, Options& o) {
             {.is_shown = true, .choices = {"0", "1"}});
   table.add("--zero-gradients", &o.zero_gradients,
             "With --zero 1: all-reduce, reduce-scatter (each rank its shard: half the traffic), or "
-            "auto: all-reduce "
-            "over gloo");
+            "auto: all-reduce over gloo");
 }
 
 }  // namespace

@@ -42,9 +42,7 @@ InferenceWeights weights_of(const Options& options, ProcessGroup& group) {
 const TaskRegistration& kind_of(const Options& options, const InferenceWeights& weights) {
   const auto task = weights.manifest.options.find("task");
   if (options.task_given || task == weights.manifest.options.end()) return *options.kind;
-  const auto kind =
-      std::find_if(options.kinds.begin(), options.kinds.end(),
-                   [&](const TaskRegistration& each) { return each.name == task->second; });
+  const auto kind = std::ranges::find(options.kinds, task->second, &TaskRegistration::name);
   if (kind == options.kinds.end())
     throw TrainError(formatted("the checkpoint is of task '{}', which this program does not have",
                                printable(task->second)));

@@ -1,7 +1,6 @@
 #include "trainer_template/runtime/tensors/scalar_types.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include <torchbridge/errors.h>
@@ -41,8 +40,7 @@ std::string dtype_name(at::ScalarType type) {
 }
 
 at::ScalarType scalar_type_of(const std::string& dtype) {
-  return std::find_if(std::begin(kTypes), std::end(kTypes),
-                      [&](const auto& type) { return dtype == type.second; })
+  return std::ranges::find_if(kTypes, [&](const auto& type) { return dtype == type.second; })
       ->first;
 }
 

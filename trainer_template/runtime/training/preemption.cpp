@@ -42,9 +42,7 @@ struct PreemptionHandlerState {
 } prepared;
 
 std::size_t index_of(int number) {
-  return std::find_if(std::begin(kSignals), std::end(kSignals),
-                      [&](const HandledSignal& handled) { return handled.number == number; }) -
-         std::begin(kSignals);
+  return std::ranges::find(kSignals, number, &HandledSignal::number) - std::begin(kSignals);
 }
 
 // Of a signal before begin_work(): how long the ranks have to connect. mpirun and Slurm end those
@@ -129,8 +127,7 @@ Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
     if (options_.is_reporter && options_.before_end)
       print_message(
           "the end of the job is past: its time limit was extended and the new end is not known; "
-          "--stop-before-limit "
-          "has no effect");
+          "--stop-before-limit has no effect");
   }
   first_signal = 0;
   interrupted = 0;
