@@ -1,6 +1,5 @@
 #include "bridge/binding/closest_gpus.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>

@@ -1,6 +1,5 @@
 #include "bridge/cli/slurm_steps.h"
 
-#include <algorithm>
 #include <sstream>
 
 #include "bridge/base/env_map.h"

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
 #include "bridge/net/address.h"

@@ -1,7 +1,5 @@
 #include "bridge/host/scontrol.h"
 
-#include <sys/wait.h>
-
 #include <cstdio>
 
 #include "bridge/base/env_map.h"

@@ -1,7 +1,6 @@
 // torchbridge-ckpt list | verify | show
 #include <cstdio>
 #include <filesystem>
-#include <string>
 
 #include <CLI/CLI.hpp>
 #include <torchbridge/errors.h>

@@ -2,10 +2,8 @@
 
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <map>
 #include <set>
 #include <string_view>
 

@@ -1,7 +1,6 @@
 #include "trainer_template/runtime/backends/shared_gloo.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <ATen/ops/full.h>
 

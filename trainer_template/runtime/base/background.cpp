@@ -1,7 +1,6 @@
 #include "trainer_template/runtime/base/background.h"
 
 #include <chrono>
-#include <string>
 #include <system_error>
 #include <utility>
 
