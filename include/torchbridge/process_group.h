@@ -159,6 +159,7 @@ class ProcessGroup : public RankGroup {
             const c10::intrusive_ptr<c10d::Store>& store);
   [[noreturn]] void give_up(const std::exception& error);
   void start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_timeout);
+  void check_heartbeat();
   std::unique_ptr<Subgroup> own_subgroup(const std::vector<std::vector<int>>& partition);
   std::vector<std::vector<int>> nodes();
   std::shared_ptr<Heartbeat> link() const;

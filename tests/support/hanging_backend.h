@@ -45,7 +45,8 @@ class HangingWork : public c10d::Work {
   std::shared_ptr<HangingState> state_;
 };
 
-// The first all-reduce is that of `first`, in which the ranks meet.
+// The first all-reduce is that of `first`, in which the ranks meet, and so are the broadcasts of a
+// group that is formed.
 class HangingBackend : public c10d::Backend {
  public:
   // The collectives after that fail with `error` after `timeout`.
@@ -74,6 +75,10 @@ class HangingBackend : public c10d::Backend {
   }
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
     return c10::make_intrusive<HangingWork>(state_);
+  }
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
+    return first_->broadcast(tensors, options);
   }
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {

@@ -30,11 +30,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A client begins with "TOKEN RANK\n"; until then it may be anybody. Afterwards both sides send
-// kBeat; "left\n" before they close in order, or "broke\n" when the group broke; "lost LIST\n",
-// also to the ranks of the list, for ranks that sent nothing in time. The server sends "gone
-// LIST\n" for ranks that closed their connections. A client sends reports: "report SIZE NAME\n",
-// and then so many bytes.
+// A client begins with "TOKEN RANK\n"; until then it may be anybody. The server takes one
+// connection for each rank and sends kBeat at once. Afterwards both sides send kBeat; "left\n"
+// before they close in order, or "broke\n" when the group broke; "lost LIST\n", also to the ranks
+// of the list, for ranks that sent nothing in time. The server sends "gone LIST\n" for ranks that
+// closed their connections. A client sends reports: "report SIZE NAME\n", and then so many bytes.
 constexpr char kBeat = '.';
 constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke",
                            kReport = "report ";
@@ -114,6 +114,13 @@ class Heartbeat::Thread {
     const std::scoped_lock lock(mutex_);
     return closed_;
   }
+  bool wait_until_accepted() const {
+    constexpr milliseconds kPause{1};
+    const auto deadline = Clock::now() + limit();
+    while (!is_accepted_ && closed().empty() && Clock::now() < deadline)
+      std::this_thread::sleep_for(kPause);
+    return is_accepted_;
+  }
   void end_with(std::string_view last_line) {
     {
       const std::scoped_lock lock(mutex_);
@@ -177,6 +184,11 @@ class Heartbeat::Thread {
     if (line.size() > 1) peer.outgoing += line;  // a beat is not needed: the report is one
   }
 
+  // To a rank: it takes the first for the proof that it is known.
+  static void send_beat(Peer& peer) {
+    if (peer.rank >= 0) send_line(peer, std::string_view(&kBeat, 1));
+  }
+
   void run() {
     const milliseconds period = limit() / kBeatsInTimeout;
     auto next_beat = Clock::now(), last_turn = Clock::now();
@@ -206,7 +218,7 @@ class Heartbeat::Thread {
       if (Clock::now() < next_beat) continue;
       // A failed send is ignored: a closed connection is noticed by reading, after the peer's last
       // line.
-      for (Peer& peer : peers_) send_line(peer, std::string_view(&kBeat, 1));
+      for (Peer& peer : peers_) send_beat(peer);
       find_timeouts();
       find_hang();
       can_accept_ = true;
@@ -284,6 +296,7 @@ class Heartbeat::Thread {
     }
     if (!has_token) return receive_token(peer, std::string_view(bytes, size));
     if (peer.rank >= 0) peer.last_received = Clock::now();
+    if (peer.rank == 0) is_accepted_ = true;
     for (std::string_view rest(bytes, size); !rest.empty() && peer.socket.open();) {
       if (peer.report_size) {
         receive_report(peer, rest);
@@ -363,6 +376,7 @@ class Heartbeat::Thread {
     }
     peer.rank = static_cast<int>(*rank);
     peer.last_received = Clock::now();
+    send_beat(peer);
     are_all_here_ = absent_.empty();
     const std::scoped_lock lock(mutex_);
     if (!lost_.empty())
@@ -442,6 +456,7 @@ class Heartbeat::Thread {
   const std::size_t others_;   // ranks than this one that join here
   bool are_all_here_ = false;  // the last of the absent ranks has joined
   bool can_accept_ = true;
+  std::atomic<bool> is_accepted_ = false;  // on another rank than 0: rank 0 has sent something
   Socket wake_;
   std::atomic<bool> is_ending_ = false;
   std::mutex stop_mutex_;
@@ -493,6 +508,7 @@ Heartbeat::~Heartbeat() = default;
 const Endpoint& Heartbeat::endpoint() const { return thread_->endpoint(); }
 std::vector<int> Heartbeat::lost() const { return thread_->lost(); }
 bool Heartbeat::hung_up() const { return thread_->hung_up(); }
+bool Heartbeat::wait_until_accepted() const { return thread_->wait_until_accepted(); }
 void Heartbeat::leave() { thread_->end_with(kLeft); }
 void Heartbeat::announce_abort() { thread_->end_with(kBroke); }
 void Heartbeat::stop() { thread_->stop(); }

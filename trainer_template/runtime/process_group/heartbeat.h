@@ -60,6 +60,10 @@ class Heartbeat {
   // The ranks, on ranks other than 0 rank 0, whose connections closed without a last line: their
   // processes were killed or crashed.
   std::vector<int> closed() const;
+  // Of another rank than 0: waits until rank 0 has taken the connection for this rank's. False
+  // where it has not within the timeout, or has closed it, as where another connection claims the
+  // rank.
+  bool wait_until_accepted() const;
   // The three below: any other thread than the heartbeat's own, also several at once.
   // Announces to the other ranks that this one ends in order, so that they do not count it as lost;
   // ends the thread.

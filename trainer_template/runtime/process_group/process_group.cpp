@@ -58,6 +58,8 @@ constexpr milliseconds kBusyStore{4000};
 // Until the reporter of a loss has printed, which waits a second for the others: a launcher that
 // ends all ranks when one has failed would end it too.
 constexpr milliseconds kUntilReported{1500};
+// Of the store, set by rank 0: milliseconds, and "TOKEN HOST PORT".
+constexpr const char *kHeartbeatTimeout = "heartbeat_timeout", *kHeartbeat = "heartbeat";
 
 bool has(const std::vector<DeviceBackend>& backends, std::string_view name) {
   return std::ranges::count(backends, name, &DeviceBackend::backend) > 0;
@@ -153,10 +155,11 @@ struct ProcessGroup::State {
   int groups = 0;          // number of groups made: the name of the next one
   int rank = 0, world_size = 1;
   milliseconds heartbeat_timeout{};
-  const Launch* launch = nullptr;      // until the group is formed
-  std::string location;                // of the store, for messages
-  std::atomic<bool> is_joining{true};  // until all ranks have joined
-  std::atomic<bool> is_formed{false};  // and their backends have connected
+  std::string heartbeat_server;        // as rank 0 sets it
+  const Launch* launch = nullptr;       // until the group is formed
+  std::string location;                 // of the store, for messages
+  std::atomic<bool> is_joining{true};   // until all ranks have joined
+  std::atomic<bool> is_formed{false};   // and their backends have connected
   bool is_gloo_alone = false;
   std::shared_ptr<Connections> connections = std::make_shared<Connections>();
   std::mutex message_mutex;
@@ -410,7 +413,7 @@ void ProcessGroup::give_up(const std::exception& error) {
       formatted("cannot form the process group at {}: {}", state_->location, one_line(error)));
   const std::exception& shown = is_lost_connection(error) && !others_are_lost ? not_formed : error;
   std::optional<std::string> message;
-  if (state_->heartbeat && !state_->is_joining) {
+  if (state_->link && !state_->is_joining) {
     message = message_for(shown);
   } else {
     if (dynamic_cast<const PeerFailed*>(&error) == nullptr) message = one_line(shown);
@@ -506,6 +509,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
     state_->is_formed = true;
     state_->launch = nullptr;
   }
+  if (state_->link) check_heartbeat();
   const bool serves_cpu = std::ranges::count(state_->backends, "cpu", &DeviceBackend::device) > 0;
   if (device_.is_cpu() && serves_cpu && shares_memory(*c10d()->getBackend(c10::kCPU)))
     backend_ += " over shared memory";
@@ -517,15 +521,14 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
 // lost.
 void ProcessGroup::start_heartbeat(const std::string& own_address,
                                    std::chrono::milliseconds own_timeout) {
-  constexpr const char *kTimeout = "heartbeat_timeout", *kServer = "heartbeat";
   failpoint("heartbeat");
   c10d::Store& store = *state_->store;
-  if (is_first()) put(store, kTimeout, std::to_string(own_timeout.count()));
+  if (is_first()) put(store, kHeartbeatTimeout, std::to_string(own_timeout.count()));
   milliseconds heartbeat_timeout = own_timeout;
   if (!is_first()) {
-    const std::string given = get(store, kTimeout);
+    const std::string given = get(store, kHeartbeatTimeout);
     const auto timeout = parse_integer(given, 0, INT32_MAX);
-    if (!timeout) throw changed_key(kTimeout, given, "a number of milliseconds");
+    if (!timeout) throw changed_key(kHeartbeatTimeout, given, "a number of milliseconds");
     heartbeat_timeout = milliseconds(*timeout);
   }
   state_->abort_watchdog = std::make_unique<AbortWatchdog>(kAbortTimeout, [state = state_.get()] {
@@ -547,13 +550,13 @@ void ProcessGroup::start_heartbeat(const std::string& own_address,
   if (is_first()) {
     heart.token = random_token();
   } else {
-    const std::string text = get(store, kServer);
+    const std::string text = get(store, kHeartbeat);
     std::istringstream words(text);
     std::string port;
     words >> heart.token >> server.host >> port;
     const auto number = parse_integer(port, 1, UINT16_MAX);
     if (!number || !is_numeric(server.host))
-      throw changed_key(kServer, text, "a token, an address and a port");
+      throw changed_key(kHeartbeat, text, "a token, an address and a port");
     server.port = static_cast<int>(*number);
   }
   {
@@ -572,9 +575,22 @@ void ProcessGroup::start_heartbeat(const std::string& own_address,
           state->abort_on_backend_error(stop, period);
         });
   }
-  if (!is_first()) return;
   const Endpoint& own = state_->link->endpoint();
-  put(store, kServer, heart.token + " " + own.host + " " + std::to_string(own.port));
+  state_->heartbeat_server = heart.token + " " + own.host + " " + std::to_string(own.port);
+  if (is_first()) put(store, kHeartbeat, state_->heartbeat_server);
+}
+
+// A rank that a changed store has led elsewhere would report to a stranger, who could connect to
+// rank 0 in its place. The collectives do not use the store.
+void ProcessGroup::check_heartbeat() {
+  const std::string timeout = std::to_string(state_->heartbeat_timeout.count()) + " ";
+  const std::string own = timeout + state_->heartbeat_server, of_rank_0 = broadcast(own);
+  if (!of_rank_0.starts_with(timeout)) throw changed_key(kHeartbeatTimeout);
+  if (of_rank_0 != own) throw changed_key(kHeartbeat);
+  if (!is_first() && !state_->link->wait_until_accepted())
+    throw TrainError(
+        "the heartbeat of rank 0 has not accepted this rank's connection: another program has "
+        "connected in its place");
 }
 
 std::unique_ptr<Subgroup> ProcessGroup::new_group(std::vector<int> ranks) {

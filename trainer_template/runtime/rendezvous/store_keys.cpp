@@ -35,6 +35,11 @@ TrainError changed_key(const std::string& name, const std::string& value, const 
                               name, printable(value), expected));
 }
 
+TrainError changed_key(const std::string& name) {
+  return TrainError(formatted(
+      "the store's key {} is not what rank 0 has set: another program has changed it", name));
+}
+
 std::vector<int> all_ranks(int world_size) {
   std::vector<int> ranks(world_size);
   std::iota(ranks.begin(), ranks.end(), 0);

@@ -19,6 +19,8 @@ std::string get(c10d::Store& store, const std::string& name);
 
 // For a value that no rank writes: whoever reaches the store can change it.
 TrainError changed_key(const std::string& name, const std::string& value, const char* expected);
+// For one that rank 0 has not written; it may hold a secret.
+TrainError changed_key(const std::string& name);
 
 std::vector<int> all_ranks(int world_size);
 

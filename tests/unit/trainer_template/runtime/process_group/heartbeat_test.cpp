@@ -369,6 +369,24 @@ TEST(HeartbeatTest, ASecondConnectionOfARankIsClosed) {
   EXPECT_EQ(reports(*zero.heart, "save"), (Texts{{1, "text"}, {2, "two"}}));
 }
 
+TEST(HeartbeatTest, ARankKnowsWhetherItsConnectionIsTheOneOfItsRank) {
+  auto zero = Heartbeat::serve("127.0.0.1", 3, patient());
+  ASSERT_TRUE(zero);
+  auto one = Heartbeat::join((*zero)->endpoint(), 1, patient());
+  EXPECT_TRUE((*one)->wait_until_accepted());
+  auto second = Heartbeat::join((*zero)->endpoint(), 1, patient());
+  EXPECT_FALSE((*second)->wait_until_accepted());
+  EXPECT_TRUE((*one)->wait_until_accepted());
+}
+
+// It is sent nothing, so that a rank cannot take it for an answer.
+TEST(HeartbeatTest, AConnectionWithoutARankIsSentNoHeartbeat) {
+  Listener zero;
+  zero.heart = serve(zero, 3);
+  const Socket silent = stranger(zero.heart->endpoint());
+  EXPECT_EQ(received_by(silent), "");
+}
+
 // With a timeout of zero.
 TEST(HeartbeatTest, WithoutHeartbeatsReportsComeAndNoRankIsLost) {
   Listener zero, one;
