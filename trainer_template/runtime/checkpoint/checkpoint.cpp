@@ -172,15 +172,14 @@ void Checkpoints::save_last(const TrainState& state, const ModelTensors& model,
 // Collective. Returns whether the running save has ended; then all ranks have its result. The wait
 // is in a collective, which fails if another rank dies.
 bool Checkpoints::end_running_save(CheckpointOptions::OnPendingSave on_pending) {
-  if (on_pending == CheckpointOptions::OnPendingSave::kWait) {
-    running_->wait_written();
-    group_.barrier();
-  }
+  const bool waits = on_pending == CheckpointOptions::OnPendingSave::kWait;
+  if (waits) running_->wait_written();
+  const bool all_have_written = group_.minimum(waits || running_->written() ? 1 : 0) == 1;
   std::string outcome;
-  if (group_.is_first())
-    outcome = on_pending == CheckpointOptions::OnPendingSave::kSkip && !running_->done()
-                  ? kStillRunning
-                  : running_->wait();
+  if (group_.is_first()) {
+    if (all_have_written) running_->expect_reports();
+    outcome = waits || running_->done() ? running_->wait() : kStillRunning;
+  }
   outcome = group_.broadcast(outcome);
   if (outcome == kStillRunning) return false;
   if (outcome.empty()) {

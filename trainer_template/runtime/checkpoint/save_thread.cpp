@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <system_error>
 
 #include <torchbridge/errors.h>
@@ -95,16 +96,13 @@ Result<std::vector<SaveThread::ShardReport>> SaveThread::collect_reports(
     const std::stop_token& stop, ShardReport own) {
   std::vector<ShardReport> reports = {std::move(own)};
   if (!request_.link) return reports;
-  auto texts = request_.link->take_reports(request_.name);
-  for (milliseconds poll = kFirstPoll; !texts; poll = std::min(poll * 2, kLastPoll)) {
-    {
-      const std::scoped_lock lock(mutex_);
-      if (Clock::now() >= deadline_)
-        return Error{formatted("the reports of other ranks did not come within {}",
-                               seconds_text(kOnItsWay.count()))};
-    }
-    pause(stop, poll);
+  std::optional<std::map<int, std::string>> texts;
+  for (milliseconds poll = kFirstPoll;; poll = std::min(poll * 2, kLastPoll)) {
+    const std::string missing = missing_report();  // before: one may come meanwhile
     texts = request_.link->take_reports(request_.name);
+    if (texts) break;
+    if (!missing.empty()) return Error{missing};
+    pause(stop, poll);
   }
   for (const auto& [rank, text] : *texts) {
     reports.push_back(text.starts_with(kFailed)
@@ -112,6 +110,17 @@ Result<std::vector<SaveThread::ShardReport>> SaveThread::collect_reports(
                           : records_from(text));
   }
   return reports;
+}
+
+std::string SaveThread::missing_report() {
+  const std::scoped_lock lock(mutex_);
+  if (!deadline_) return {};
+  if (const auto closed = request_.link->closed_without_report(request_.name); !closed.empty())
+    return formatted("the report of rank {} did not come: its connection to rank 0 is closed",
+                     closed.front());
+  if (Clock::now() < *deadline_) return {};
+  return formatted("the reports of other ranks did not come within {}",
+                   seconds_text(kOnItsWay.count()));
 }
 
 void SaveThread::complete(const Result<std::vector<ShardReport>>& reports) {
@@ -172,14 +181,24 @@ void SaveThread::finish(std::string failure) {
   changed_.notify_all();
 }
 
+bool SaveThread::written() {
+  const std::scoped_lock lock(mutex_);
+  return written_;
+}
+
 void SaveThread::wait_written() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return written_; });
 }
 
+void SaveThread::expect_reports() {
+  const std::scoped_lock lock(mutex_);
+  if (!deadline_) deadline_ = Clock::now() + kOnItsWay;
+}
+
 std::string SaveThread::wait() {
+  expect_reports();
   std::unique_lock lock(mutex_);
-  deadline_ = std::min(deadline_, Clock::now() + kOnItsWay);
   changed_.wait(lock, [&] { return done_.load(); });
   return failure_;
 }

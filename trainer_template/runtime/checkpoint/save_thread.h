@@ -60,10 +60,14 @@ class SaveThread {
   void lift_rate_limit();
   // Whether the save has ended on this rank.
   bool done() const { return done_; }
-  // Returns when this rank's shards are written or have failed; then its report is on its way.
+  // Whether this rank's shards are written or have failed; then its report is on its way.
+  bool written();
   void wait_written();
-  // For rank 0, when all ranks have returned from wait_written(): waits for the end of the save and
-  // returns its error, which is printed already; empty if the checkpoint is complete.
+  // For rank 0, when all ranks have written: a report that does not come soon, or whose rank has
+  // closed its connection, fails the save.
+  void expect_reports();
+  // The same, waits for the end of the save and returns its error, which is printed already; empty
+  // if the checkpoint is complete.
   std::string wait();
 
  private:
@@ -75,6 +79,8 @@ class SaveThread {
   Result<std::vector<ShardReport>> collect_reports(const std::stop_token& stop, ShardReport own);
   void complete(const Result<std::vector<ShardReport>>& reports);
   static std::string first_failure(const std::vector<ShardReport>& reports);
+  // Why a report that is expected has not come; empty: it may still.
+  std::string missing_report();
   // Waits for `time`, or less if `enough` returns true after a change. Throws if the save is
   // cancelled.
   void pause(
@@ -88,8 +94,8 @@ class SaveThread {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   bool written_ = false, rate_limit_lifted_ = false;
-  // For the reports of other ranks.
-  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
+  // For the reports of other ranks, once they are expected.
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
   std::atomic<bool> done_ = false;
   std::string failure_;
   std::jthread thread_;  // last member: its thread uses the others

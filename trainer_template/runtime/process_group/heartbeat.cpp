@@ -146,6 +146,15 @@ class Heartbeat::Thread {
     reports_.clear();
     return texts;
   }
+  std::vector<int> closed_without_report(const std::string& name) const {
+    const std::scoped_lock lock(mutex_);
+    std::vector<int> ranks = closed_;
+    std::erase_if(ranks, [&](int rank) {
+      const auto found = reports_.find(rank);
+      return found != reports_.end() && found->second.name == name;
+    });
+    return ranks;
+  }
   void stop() {
     const std::scoped_lock lock(stop_mutex_);
     is_ending_ = true;
@@ -519,6 +528,9 @@ void Heartbeat::report(const std::string& name, const std::string& text) {
 }
 std::optional<std::map<int, std::string>> Heartbeat::take_reports(const std::string& name) {
   return thread_->take_reports(name);
+}
+std::vector<int> Heartbeat::closed_without_report(const std::string& name) const {
+  return thread_->closed_without_report(name);
 }
 
 }  // namespace torchbridge::train

@@ -81,6 +81,8 @@ class Heartbeat {
   // On rank 0: by rank, the texts of all other ranks under this name, once the last has come; then
   // they are forgotten. Any thread.
   std::optional<std::map<int, std::string>> take_reports(const std::string& name);
+  // On rank 0: the ranks that closed() has and that have sent no text under this name. Any thread.
+  std::vector<int> closed_without_report(const std::string& name) const;
 
   // The ranks that have announced an abort.
   std::vector<int> aborted_ranks() const;

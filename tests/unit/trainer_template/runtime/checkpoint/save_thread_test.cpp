@@ -1,12 +1,20 @@
 // Saving while the disk fails, and while training continues.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <future>
+#include <thread>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torchbridge/checkpoint.h>
+#include <torchbridge/group_options.h>
 #include <torchbridge/optimizer.h>
+#include <torchbridge/process_group.h>
 
 #include "tests/support/alone.h"
 #include "tests/support/faulty_files.h"
@@ -286,6 +294,78 @@ TEST_F(AsynchronousSaving, DoesNotExceedItsBandwidth) {
   ASSERT_TRUE(manifest);
   for (const FileRecord& file : manifest->files) bytes += file.size;
   EXPECT_GE(time.count(), static_cast<double>(bytes) / options_.bytes_per_s);
+}
+
+class StoreWithHeartbeat : public c10d::HashStore {
+ public:
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    const std::string text(value.begin(), value.end());
+    if (key.ends_with("/heartbeat")) port_.set_value(std::stoi(text.substr(text.rfind(' '))));
+    c10d::HashStore::set(key, value);
+  }
+  int port() { return port_.get_future().get(); }
+
+ private:
+  std::promise<int> port_;
+};
+
+// Ends this process's connections to it, and no thread notices at once.
+void shut_down_connections_to(int port) {
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    const int descriptor = std::stoi(entry.path().filename());
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+    const bool is_ip = peer.ss_family == AF_INET || peer.ss_family == AF_INET6;
+    // At one place in both.
+    if (is_ip && reinterpret_cast<sockaddr_in&>(peer).sin_port == htons(port))
+      shutdown(descriptor, SHUT_RDWR);
+  }
+}
+
+// Two ranks, threads of this process, of which rank 1 has no connection for reports.
+TEST(SavingWithoutReports, ASaveThatIsNotWaitedForFailsAndDoesNotStopAllLaterOnes) {
+  constexpr std::chrono::seconds kLong{25};  // less than the limit of reports that are on their way
+  const TemporaryFolder folder;
+  const auto store = c10::make_intrusive<StoreWithHeartbeat>();
+  const auto train = [&](int rank) {
+    ProcessGroup group = init_process_group(
+        EnvMap(), {.ranks = {rank, 2}, .heartbeat_timeout = std::chrono::milliseconds(0)}, store);
+    if (rank == 1) shut_down_connections_to(store->port());
+    group.barrier();
+    CheckpointOptions options;
+    options.folder = folder / "runs";
+    options.async = true;
+    options.on_pending_save = CheckpointOptions::OnPendingSave::kSkip;
+    const at::Tensor weight = at::ones({10}).set_requires_grad(true);
+    const ModelTensors model{.parameters = {{"weight", weight}}, .buffers = {}};
+    const auto optimizer = make_adamw(model.parameters, {});
+    Checkpoints checkpoints(group, options);
+    const auto runs = [&] {  // the first save, once it has begun
+      const auto entries = fs::directory_iterator(options.folder);
+      return std::any_of(begin(entries), end(entries), [](const auto& entry) {
+        return bool(contains(entry.path().filename(), step_folder(1)));
+      });
+    };
+    const auto deadline = std::chrono::steady_clock::now() + kLong;
+    const auto is_late = [&] { return std::chrono::steady_clock::now() > deadline; };
+    checkpoints.save({.step = 1}, model, *optimizer);
+    while (!runs() && !is_late()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (std::int64_t step = 2; group.minimum(runs() && !is_late() ? 1 : 0) == 1; ++step) {
+      checkpoints.save({.step = step}, model, *optimizer);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    group.leave();
+  };
+  testing::internal::CaptureStderr();
+  {
+    const std::jthread one(train, 1);
+    train(0);
+  }
+  const std::string lines = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(contains(lines,
+                       "checkpoint of step 1 is not saved: the report of rank 1 did not "
+                       "come: its connection to rank 0 is closed"));
 }
 
 }  // namespace

@@ -339,6 +339,18 @@ TEST(HeartbeatTest, AReportReplacesTheOneBefore) {
   EXPECT_FALSE(zero.heart->take_reports("save 1"));
 }
 
+TEST(HeartbeatTest, RankZeroKnowsWhoseReportNeverComes) {
+  Listener zero;
+  zero.heart = serve(zero);
+  for (const int rank : {1, 2}) {
+    const Socket ends = stopped_rank(zero.heart->endpoint(), rank);
+    if (rank == 1) send_line(ends, "report 4 save\ntext");
+  }
+  while (zero.heart->closed().size() < 2) std::this_thread::yield();
+  EXPECT_EQ(zero.heart->closed_without_report("save"), std::vector<int>{2});
+  EXPECT_EQ(zero.heart->closed_without_report("later").size(), 2u);
+}
+
 TEST(HeartbeatTest, AReportOfNoSizeOrTooLargeClosesTheConnection) {
   for (const char* line :
        {"report 16777217 save\n", "report -1 save\n", "report 1\n", "report \n"}) {
