@@ -117,7 +117,7 @@ class ProcessGroup : public RankGroup {
   // handles them.
   ProcessGroup(Launch launch, const GroupOptions& options);
   // The ranks join at this store instead, which all of them can reach: of any kind that c10d has,
-  // or yours.
+  // or yours, with compareSet().
   ProcessGroup(Launch launch, const GroupOptions& options,
                const c10::intrusive_ptr<c10d::Store>& store);
   ~ProcessGroup();

@@ -159,7 +159,7 @@ def change_store(port, is_over, name):
     """Each key that exists, and those that a failure might read next, until the store ends. Prints the name, turns and
     deleted keys."""
     ranks = range(3)
-    names = [b"own error", b"reporters",
+    names = [b"own error", b"reporter",
              *(b"%s/%d" % (name, rank) for name in (b"noticed", b"ended", b"done", b"joined") for rank in ranks)]
     turn, deleted, prefixes = 0, 0, set()
     with contextlib.suppress(OSError):

@@ -220,7 +220,10 @@ def run_failure_beside_changed_store(trainer, folder, signum):
         fail(f"no end after {signum.name}:\n{job.output()}")
     finally:
         job.kill()
-    print(signum.name, *re.findall(" rank .*", job.output()), sep="\n")
+    lines = re.findall(" rank .*", job.output())
+    print(signum.name, *lines, sep="\n")
+    if not lines:
+        fail("no rank reports the failure")
     if "a false line" in job.output():
         fail("the job prints what the second user wrote")
     if signum == signal.SIGSTOP and "rank 2 sent no heartbeat" not in job.output():

@@ -11,7 +11,9 @@
 #include <c10/util/Exception.h>
 #include <torchbridge/errors.h>
 
+#include "bridge/base/constant_time.h"
 #include "bridge/base/env_map.h"
+#include "bridge/base/hmac_sha256.h"
 #include "bridge/base/message_text.h"
 #include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/net/address.h"
@@ -35,6 +37,31 @@ constexpr milliseconds kStragglers{300};
 constexpr const char* kOwnError = "own error";
 // "ended" of a rank that is lost, set by rank 0 so that no rank waits for it.
 constexpr const char* kGone = "gone";
+
+// A text that only a rank of the group can have written under this name: proof, then text.
+std::string with_proof(const BrokenGroup& group, const std::string& name, std::string_view text) {
+  return hmac_sha256(group.secret, formatted("{}\n{}", name, text)) + std::string(text);
+}
+bool has_proof(const BrokenGroup& group, const std::string& name, const std::string& value) {
+  constexpr std::size_t kProofSize = 32;
+  return value.size() >= kProofSize &&
+         is_equal_in_constant_time(
+             value, with_proof(group, name, std::string_view(value).substr(kProofSize)));
+}
+
+// Whether this rank is the first to take the name. One whom a stranger keeps from it is too.
+bool is_first_to_take(const BrokenGroup& group, const std::string& name) {
+  const std::string own = with_proof(group, name, std::to_string(group.rank));
+  const std::string holder = group.store.compareSet(name, std::string(), own);
+  return holder == own || !has_proof(group, name, holder);
+}
+
+void put_own_error(c10d::Store& store, const BrokenGroup& group) {
+  put(store, kOwnError, with_proof(group, kOwnError, ""));
+}
+bool has_own_error(const BrokenGroup& group) {
+  return group.store.check({kOwnError}) && has_proof(group, kOwnError, get(group.store, kOwnError));
+}
 
 // "noticed" of a rank that has found that the group is broken, as text in this order.
 struct Notice {
@@ -217,16 +244,25 @@ std::string loss_error(const BrokenGroup& group, const std::vector<int>& unended
   return is_of_gloo(error) ? lost_connection_error("another rank") : one_line(error);
 }
 
+// First, because TCPStore waits forever for the answer of a rank 0 that is stopped.
+StoreAnswer probe_store(const BrokenGroup& group) {
+  if (group.rank == 0 || !group.join_result.served_by_rank_0) return StoreAnswer::kReady;
+  return wait_for_store(*group.join_result.served_by_rank_0, kCollect).answer;
+}
+
+// Of the reporter, where another program has changed the store.
+std::string changed_store_message(const BrokenGroup& group) {
+  return lost_connection_error(group.closed.empty() ? "another rank"
+                                                    : with_hosts(group, group.closed));
+}
+
 // The store is lost with rank 0: of the ranks on the reporter's node the first to take the name
 // reports it.
 std::optional<std::string> store_loss_message(const BrokenGroup& group, StoreAnswer answer,
                                               const std::exception& error) {
   if (!group.join_result.served_by_rank_0)
     return group.rank == 1 ? std::optional(lost_connection_error("another rank")) : std::nullopt;
-  // Another program has changed its keys.
-  if (group.rank == 0)
-    return lost_connection_error(group.closed.empty() ? "another rank"
-                                                      : with_hosts(group, group.closed));
+  if (group.rank == 0) return changed_store_message(group);
   if (contains(group.aborted_ranks, 0) || host_name() != group.join_result.reporter_host)
     return std::nullopt;
   const Endpoint& store = *group.join_result.served_by_rank_0;
@@ -248,13 +284,18 @@ std::optional<std::string> heartbeat_message(const BrokenGroup& group) {
 // have not set it.
 std::optional<std::string> report_loss(const BrokenGroup& group, const std::exception& error) {
   const bool all_others_aborted = std::ssize(group.aborted_ranks) == group.world_size - 1;
-  if (all_others_aborted || group.store.add("reporters", 1) != 1) return std::nullopt;
-  // The ranks that are left notice within milliseconds, for this rank has closed its connections to
-  // them.
-  const std::vector<int> missing = wait_for_ends(group.store, group.world_size);
-  if (group.store.check({kOwnError})) return std::nullopt;
-  const Notices notices = notices_of(group, missing);
-  return loss_error(group, missing, notices, error);
+  if (all_others_aborted || !is_first_to_take(group, "reporter")) return std::nullopt;
+  try {
+    // The ranks that are left notice within milliseconds, for this rank has closed its connections
+    // to them.
+    const std::vector<int> missing = wait_for_ends(group.store, group.world_size);
+    if (has_own_error(group)) return std::nullopt;
+    return loss_error(group, missing, notices_of(group, missing), error);
+  } catch (const std::exception&) {
+    const bool may_be_rank_0 = group.rank != 0 && !contains(group.aborted_ranks, 0);
+    if (may_be_rank_0 && probe_store(group) != StoreAnswer::kReady) throw;
+    return changed_store_message(group);
+  }
 }
 
 // Not of a rank that has ended in order, as one whose abort watchdog ended it after its message.
@@ -266,14 +307,8 @@ void publish_closed(const BrokenGroup& group) {
 
 // A rank with an error of its own reports it; where several ranks have the same error, the first
 // one does.
-std::optional<std::string> report_own_error(c10d::Store& store, const std::string& message) {
-  return store.add("error/" + message, 1) > 1 ? std::nullopt : std::optional(message);
-}
-
-// First, because TCPStore waits forever for the answer of a rank 0 that is stopped.
-StoreAnswer probe_store(const BrokenGroup& group) {
-  if (group.rank == 0 || !group.join_result.served_by_rank_0) return StoreAnswer::kReady;
-  return wait_for_store(*group.join_result.served_by_rank_0, kCollect).answer;
+std::optional<std::string> report_own_error(const BrokenGroup& group, const std::string& message) {
+  return is_first_to_take(group, "error/" + message) ? std::optional(message) : std::nullopt;
 }
 
 // On these ranks nothing was heard of others: no store is needed to say so.
@@ -362,7 +397,7 @@ void announce_failure(const BrokenGroup& group, const std::exception* error) {
     if (contains(group.closed, 0) && group.join_result.served_by_rank_0) return;
     const auto own = own_store(group);
     if (!own) return;
-    if (error && is_own_error(group, *error)) put(*own, kOwnError, "yes");
+    if (error && is_own_error(group, *error)) put_own_error(*own, group);
     put_notice(*own, group, error ? own_cause(group, *error) : group.backend_error);
   } catch (const std::exception&) {
     // The store is lost: failure_message() finds that too.
@@ -386,11 +421,11 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
     answer = probe_store(group);
     if (answer != StoreAnswer::kReady) throw std::runtime_error("no store");
     put_notice(store, group, own_cause(group, error));
-    if (message) put(store, kOwnError, "yes");  // first: the reporter waits for "ended"
+    if (message) put_own_error(store, group);  // first: the reporter waits for "ended"
     put(store, key("ended", group.rank), "yes");
     if (group.rank == 0) publish_closed(group);
     if (message)
-      message = report_own_error(store, *message);
+      message = report_own_error(group, *message);
     else if (is_lost)
       message = report_loss(group, error);
     put(store, key("done", group.rank), "yes");

@@ -1,5 +1,6 @@
 // How the ranks of a broken group agree, through the store, on the one rank that reports what
-// happened.
+// happened. What strangers write there may make a rank's line wrong, and let several ranks print
+// one, but not none.
 #pragma once
 
 #include <chrono>
@@ -20,6 +21,7 @@ struct BrokenGroup {
   c10d::Store& store;
   int rank = 0, world_size = 1;
   JoinResult join_result;
+  std::string secret;                  // that the ranks alone have; empty: the group was not formed
   std::chrono::milliseconds waited{};  // since this rank's latest collective began
   int collectives = 0;                 // of the whole group, that this rank has begun
   bool in_subgroup = false;            // this rank's latest collective is that of a subgroup

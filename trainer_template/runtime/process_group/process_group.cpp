@@ -155,7 +155,9 @@ struct ProcessGroup::State {
   int groups = 0;          // number of groups made: the name of the next one
   int rank = 0, world_size = 1;
   milliseconds heartbeat_timeout{};
-  std::string heartbeat_server;        // as rank 0 sets it
+  std::string heartbeat_server;         // as rank 0 sets it
+  std::string secret;                   // of the ranks alone, not in the store
+  std::atomic<bool> has_secret{false};  // then nothing changes it
   const Launch* launch = nullptr;       // until the group is formed
   std::string location;                 // of the store, for messages
   std::atomic<bool> is_joining{true};   // until all ranks have joined
@@ -197,6 +199,7 @@ struct ProcessGroup::State {
                        .rank = rank,
                        .world_size = world_size,
                        .join_result = join_result,
+                       .secret = has_secret ? secret : std::string(),
                        .waited = connections->waited(),
                        .collectives = connections->count(),
                        .in_subgroup = !connections->is_latest_of_all(),
@@ -583,10 +586,13 @@ void ProcessGroup::start_heartbeat(const std::string& own_address,
 // A rank that a changed store has led elsewhere would report to a stranger, who could connect to
 // rank 0 in its place. The collectives do not use the store.
 void ProcessGroup::check_heartbeat() {
-  const std::string timeout = std::to_string(state_->heartbeat_timeout.count()) + " ";
-  const std::string own = timeout + state_->heartbeat_server, of_rank_0 = broadcast(own);
+  const std::string timeout = std::to_string(state_->heartbeat_timeout.count()) + " ",
+                    server = state_->heartbeat_server + " ";
+  const std::string of_rank_0 = broadcast(timeout + server + (is_first() ? random_token() : ""));
+  state_->secret = of_rank_0.substr(of_rank_0.rfind(' ') + 1);
+  state_->has_secret = true;
   if (!of_rank_0.starts_with(timeout)) throw changed_key(kHeartbeatTimeout);
-  if (of_rank_0 != own) throw changed_key(kHeartbeat);
+  if (!of_rank_0.starts_with(timeout + server)) throw changed_key(kHeartbeat);
   if (!is_first() && !state_->link->wait_until_accepted())
     throw TrainError(
         "the heartbeat of rank 0 has not accepted this rank's connection: another program has "

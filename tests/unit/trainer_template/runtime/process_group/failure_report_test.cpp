@@ -1,5 +1,6 @@
 #include "trainer_template/runtime/process_group/failure_report.h"
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torchbridge/errors.h>
 
 #include "temporary_folder.h"
 #include "trainer_template/runtime/process_group/connections.h"
@@ -62,7 +64,7 @@ TEST_F(FailureReport, ARankThatAbortsSlowlyIsLateOnlyWhereItMayBe) {
     group_.backend_error = c10d::ErrorType::TIMEOUT;
     group_.in_subgroup = one.in_subgroup;
     put(*store_, "noticed/0", "5000 " + std::to_string(one.collectives) + " 0 0");
-    store_->deleteKey("reporters");
+    store_->deleteKey("reporter");
     const std::string message = message_of(kAbortedCollective);
     EXPECT_TRUE(message.starts_with(one.late) && contains(message, " did not take part "))
         << message;
@@ -156,13 +158,56 @@ TEST_F(ChangedStoreOfFailure, AStoppedRankIsNamedWithoutItsHost) {
   EXPECT_TRUE(message_of(kAbortedCollective).starts_with("rank 1 sent no heartbeat for "));
 }
 
-TEST_F(ChangedStoreOfFailure, AKilledRankIsNamedWithoutAReporter) {
+TEST_F(ChangedStoreOfFailure, AKilledRankIsNamedWhateverReportsOrFailsByItself) {
   group_.closed = {1};
-  for (const char* value : {"", "x", "99999999999999999999"}) {
-    put(*store_, "reporters", value);
-    const std::string message = message_of(kAbortedCollective);
-    EXPECT_TRUE(message.starts_with("the connection to rank 1 on ")) << value << ": " << message;
+  for (const char* key : {"reporter", "own error"}) {
+    for (const std::string& value : {std::string(), std::string(40, '1')}) {
+      for (const char* name : {"reporter", "own error"}) store_->deleteKey(name);
+      put(*store_, key, value);
+      const std::string message = message_of(kAbortedCollective);
+      EXPECT_TRUE(message.starts_with("the connection to rank 1 on ")) << value << ": " << message;
+    }
   }
+}
+
+TEST_F(ChangedStoreOfFailure, AKilledRankIsNamedWhereAKeyThatIsReadIsGone) {
+  class Deleting : public c10d::HashStore {
+   public:
+    std::vector<std::uint8_t> get(const std::string&) override {
+      throw std::runtime_error("wait timeout");
+    }
+  };
+  const auto store = c10::make_intrusive<Deleting>();
+  put(*store, "own error", "yes");
+  const BrokenGroup group{.store = *store, .world_size = 2, .join_result = {}, .closed = {1}};
+  const c10::DistBackendError failed({__func__, __FILE__, 0}, kAbortedCollective);
+  EXPECT_EQ(failure_message(group, failed),
+            "the connection to rank 1 was lost: process killed or crashed, or node unreachable");
+}
+
+TEST_F(ChangedStoreOfFailure, AnOwnErrorIsReportedWhoeverSaysThatItIs) {
+  put(*store_, "error/the disk is full", "1");
+  EXPECT_EQ(failure_message(group_, TrainError("the disk is full")), "the disk is full");
+}
+
+// The stranger has no secret.
+TEST_F(ChangedStoreOfFailure, OfRanksWithOneSecretOneReports) {
+  const c10::DistBackendError lost({__func__, __FILE__, 0}, kAbortedCollective);
+  const TrainError full("the disk is full");
+  group_.secret = "secret";
+  const auto message_of_rank = [&](int rank, const std::exception& error) {
+    group_.rank = rank;
+    group_.join_result.served_by_rank_0.reset();
+    return failure_message(group_, error).value_or("nothing");
+  };
+  EXPECT_EQ(message_of_rank(1, full), full.what());
+  EXPECT_EQ(message_of_rank(1, full), full.what());  // the name is its own
+  EXPECT_EQ(message_of_rank(0, full), "nothing");
+  EXPECT_EQ(message_of_rank(0, lost), "nothing");
+  group_.secret = "another";
+  EXPECT_EQ(message_of_rank(0, full), full.what());
+  group_.secret = "of a third group";
+  EXPECT_NE(message_of_rank(0, lost), "nothing");
 }
 
 }  // namespace
