@@ -115,9 +115,10 @@ class Heartbeat::Thread {
     return closed_;
   }
   bool wait_until_accepted() const {
-    constexpr milliseconds kPause{1};
-    const auto deadline = Clock::now() + limit();
-    while (!is_accepted_ && closed().empty() && Clock::now() < deadline)
+    // A rank 0 that is stopped meanwhile is lost before.
+    constexpr milliseconds kPause{1}, kLongest{30000};
+    const auto deadline = Clock::now() + kLongest;
+    while (!is_accepted_ && closed().empty() && lost().empty() && Clock::now() < deadline)
       std::this_thread::sleep_for(kPause);
     return is_accepted_;
   }

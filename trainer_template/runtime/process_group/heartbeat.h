@@ -61,8 +61,7 @@ class Heartbeat {
   // processes were killed or crashed.
   std::vector<int> closed() const;
   // Of another rank than 0: waits until rank 0 has taken the connection for this rank's. False
-  // where it has not within the timeout, or has closed it, as where another connection claims the
-  // rank.
+  // where it has not within 30 s, or has closed it, as where another connection claims the rank.
   bool wait_until_accepted() const;
   // The three below: any other thread than the heartbeat's own, also several at once.
   // Announces to the other ranks that this one ends in order, so that they do not count it as lost;
