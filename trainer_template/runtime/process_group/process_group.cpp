@@ -512,8 +512,10 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
     state_->is_formed = true;
     state_->launch = nullptr;
   }
-  if (state_->link) check_heartbeat();
   const bool serves_cpu = std::ranges::count(state_->backends, "cpu", &DeviceBackend::device) > 0;
+  // Over NCCL alone, and bound to no device, the group is connected by the program's first
+  // collective, on the device that this has.
+  if (state_->link && (serves_cpu || !device_.is_cpu())) check_heartbeat();
   if (device_.is_cpu() && serves_cpu && shares_memory(*c10d()->getBackend(c10::kCPU)))
     backend_ += " over shared memory";
   // NCCL uses the store again when it first sees a device.
