@@ -39,9 +39,8 @@ Result<std::string> read_token(const std::string& path) {
 
 Result<std::string> rendezvous_token(const std::string& file, const EnvMap& environment) {
   if (!file.empty()) return read_token(file);
-  const auto variable = environment.get(kTokenVariable).value_or("");
-  return variable.empty() ? Result<std::string>(std::string())
-                          : checked_token(kTokenVariable, variable);
+  const auto variable = environment.get(kTokenVariable);
+  return variable ? checked_token(kTokenVariable, *variable) : Result<std::string>(std::string());
 }
 
 }  // namespace torchbridge
