@@ -13,7 +13,6 @@
 #include <torchbridge/errors.h>
 
 #include "bridge/base/message_text.h"
-
 namespace torchbridge::train {
 namespace {
 
@@ -40,23 +39,27 @@ bool is_file_fault(int error) {
 
 }  // namespace
 
-ReadFile::ReadFile(const std::filesystem::path& path) : file_(open(path.c_str(), kFlags)) {
+ReadFile::ReadFile(const std::filesystem::path& path) : descriptor_(open(path.c_str(), kFlags)) {
   struct stat status {};
-  if (!file_.open()) {
+  if (descriptor_ < 0) {
     if (!is_file_fault(errno))
       throw TrainError(formatted("cannot open '{}': {}", path.string(), std::strerror(errno)));
     error_ = errno == ELOOP ? "is a link, which is not followed" : "is missing or cannot be read";
-  } else if (fstat(file_.descriptor(), &status) != 0 || !S_ISREG(status.st_mode)) {
+  } else if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     error_ = "is not a regular file";
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+ReadFile::~ReadFile() {
+  if (descriptor_ >= 0) close(descriptor_);
 }
 
 bool ReadFile::read(std::uint64_t begin, std::uint64_t end, const Take& take) const {
   std::vector<char> block(std::min(kPiece, end - begin));
   for (std::uint64_t stop = begin; begin < end; begin = stop) {
     stop = std::min(end, begin + kPiece);
-    if (!fill(file_.descriptor(), block.data(), begin, stop)) return false;
+    if (!fill(descriptor_, block.data(), begin, stop)) return false;
     if (!take({block.data(), stop - begin})) return true;
   }
   return true;
@@ -66,7 +69,7 @@ bool ReadFile::read_into(FileImage& image, std::uint64_t begin, std::uint64_t en
                          const Take& take) const {
   for (std::uint64_t stop = begin; begin < end; begin = stop) {
     stop = std::min(end, begin + kPiece);
-    if (!fill(file_.descriptor(), image.data() + begin, begin, stop)) return false;
+    if (!fill(descriptor_, image.data() + begin, begin, stop)) return false;
     if (!take({image.data() + begin, stop - begin})) return true;
   }
   return true;

@@ -6,7 +6,6 @@
 #include <functional>
 #include <string_view>
 
-#include "bridge/net/socket.h"
 #include "trainer_template/runtime/formats/file_image.h"
 
 namespace torchbridge::train {
@@ -18,6 +17,9 @@ class ReadFile {
   // Throws TrainError, which names the path, if the file cannot be opened for a reason outside the
   // file: too many open files, or missing permissions. For a fault of the file see error().
   explicit ReadFile(const std::filesystem::path& path);
+  ~ReadFile();
+  ReadFile(const ReadFile&) = delete;
+  ReadFile& operator=(const ReadFile&) = delete;
 
   const char* error() const { return error_; }  // why the file cannot be read; null if it can
   std::uint64_t size() const { return size_; }
@@ -31,7 +33,7 @@ class ReadFile {
   bool read_into(FileImage& image, std::uint64_t begin, std::uint64_t end, const Take& take) const;
 
  private:
-  Socket file_;
+  int descriptor_;
   const char* error_ = nullptr;
   std::uint64_t size_ = 0;
 };

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
@@ -8,8 +9,6 @@
 
 #include <torchbridge/errors.h>
 #include <torchbridge/formats.h>
-
-#include "bridge/net/socket.h"
 
 namespace torchbridge::train {
 namespace {
@@ -35,11 +34,17 @@ std::span<const std::uint8_t> map(const std::filesystem::path& path, int descrip
 
 MappedFile::MappedFile(const std::filesystem::path& path, Links links) {
   // O_NONBLOCK: opening a pipe without a writer must not block.
-  const Socket file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK |
-                                           (links == Links::kRejected ? O_NOFOLLOW : 0)));
-  if (!file.open() && errno == ELOOP) fail_to_map(path, "is a link, which is not followed");
-  if (!file.open()) fail_to_map(path, "cannot be opened: " + last_error());
-  bytes_ = map(path, file.descriptor());
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK |
+                                                (links == Links::kRejected ? O_NOFOLLOW : 0));
+  if (descriptor < 0 && errno == ELOOP) fail_to_map(path, "is a link, which is not followed");
+  if (descriptor < 0) fail_to_map(path, "cannot be opened: " + last_error());
+  try {
+    bytes_ = map(path, descriptor);
+  } catch (...) {
+    close(descriptor);
+    throw;
+  }
+  close(descriptor);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
