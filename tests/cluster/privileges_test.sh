@@ -32,7 +32,7 @@ awk -v plugin="/$name(" -v user="$user" '
   begins_fork { at_fork[pid] = is_user[pid] }
   /^[0-9]+ +set(re|res)?uid\(/ {
     is_user[pid] = index($0, "setreuid(" user ", " user) || index($0, "setresuid(" user ", " user ", " user) ||
-      index($0, "setresuid(-1, " user ", -1)")
+      index($0, "setresuid(-1, " user ", -1")
   }
   index($0, " > ") == 1 && index($0, plugin) && !counted {
     counted = 1

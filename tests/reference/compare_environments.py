@@ -29,6 +29,7 @@ JUSTIFIED = {
                                        "torchrun sets it for its own agent, and workers inherit it without reading it"),
     "GLOO_SOCKET_IFNAME": (UNSET, INTERFACE, "the interface of the job's network: torchrun leaves gloo to guess"),
     "TORCHBRIDGE_LISTEN_FD": (UNSET, r"\d+", "rank 0's listening socket, for programs that take it over"),
+    "TORCHBRIDGE_RDZV_TOKEN": (UNSET, r"[0-9a-f]{64}", "of the step, for agents that a task starts"),
     "TORCHBRIDGE_SET_BY": (UNSET, r"(plugin|run) \S+ .+", "who set the variables, in which launch and run"),
     "TMPDIR": ("/.*", UNSET, "Slurm 22.05 sets it for the first task of a node alone, which there is the agent"),
 }
