@@ -101,7 +101,8 @@ class StoreBesideStranger : public c10d::HashStore {
   const Change change_;
 };
 
-// Joins, meets the others, and leaves. Its error, "" without one, or "(another rank reports)".
+// Joins, waits for the others at a barrier, and leaves. Its error, "" without one, or "(another
+// rank reports)".
 std::string error_of_rank(int rank, int world_size, std::chrono::milliseconds heartbeat_timeout,
                           const c10::intrusive_ptr<c10d::Store>& store) {
   Launch launch;
