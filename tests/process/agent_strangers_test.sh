@@ -127,6 +127,7 @@ rm -f "$work"/go "$work"/*.of.* "$work"/done.*
 # led_by USER WAY NODES: an agent whose run that program coordinates, with its exit code.
 led_by() {
   port=$(free_port)
+  : >"$work/led.out"  # the program before has said that it listens
   env -C / setpriv --reuid "$1" --regid daemon --clear-groups -- \
     /usr/bin/python3 "$work/stranger.py" "127.0.0.1:$port" night 1,2,2,0 coordinate "$2" \
     >"$work/led.out" 2>&1 & leader=$!
