@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,6 +77,40 @@ void finish_output(AgentContext& context) {
   print_line(context, formatted("the last {} bytes of standard output were not printed: their "
                                 "reader did not take them in time (--grace)",
                                 out.pending()));
+}
+
+// A named pipe or a terminal; a file that cannot be written is none.
+bool has_reader(const std::string& path) {
+  struct stat status {};
+  if (access(path.c_str(), W_OK) != 0 || stat(path.c_str(), &status) != 0) return false;
+  if (!S_ISCHR(status.st_mode)) return S_ISFIFO(status.st_mode);
+  const Socket file(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  return isatty(file.descriptor()) != 0;
+}
+
+// As finish_output; a pipe may also have to wait for its reader. False where it could not be
+// written in time.
+bool write_for_reader(AgentContext& context, const std::string& path, const std::string& text) {
+  constexpr std::chrono::milliseconds kPause{50};
+  Socket file;
+  std::optional<ConsoleWriter> writer;
+  for (;;) {
+    if (!file.open())
+      file = Socket(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    if (!file.open() && errno != ENXIO) return false;
+    if (file.open() && !writer) writer.emplace(file.descriptor()).add(text);
+    if (writer) writer->flush();
+    if (writer && !writer->has_pending()) return true;
+    if (Clock::now() >= context.output_until ||
+        wait_for_events(context, Clock::now() + kPause).is_guardian_gone)
+      return false;
+  }
+}
+
+bool write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << std::flush;
+  return !!file;
 }
 
 class Agent {
@@ -164,6 +199,7 @@ int Agent::end(RunEnd end) {
   if (!end.message.empty()) print_line(context_, end.message);
   const bool has_failed =
       exit_code != 0 && exit_code != kRequeueExitCode && context_.stop_signal == 0;
+  context_.leaves_agents = has_failed && end.leaves_agents;
   if (has_failed) pass_on_root_cause();
   if (has_failed) keep_error_files();
   if (end.report) {
@@ -174,9 +210,11 @@ int Agent::end(RunEnd end) {
       print_line(context_, summary_text(*end.report));
     }
     if (!options.json_summary.empty()) {
-      std::ofstream file(options.json_summary);
-      file << summary_json(*end.report, context_.stop_signal) << std::flush;
-      if (!file)
+      const std::string text = summary_json(*end.report, context_.stop_signal);
+      const bool is_written = has_reader(options.json_summary)
+                                  ? write_for_reader(context_, options.json_summary, text)
+                                  : write_file(options.json_summary, text);
+      if (!is_written)
         print_line(context_, formatted("--json-summary '{}': cannot write it",
                                        printable(options.json_summary)));
     }
@@ -283,9 +321,10 @@ Socket open_liveness(const EnvMap& environment) {
 // An earlier run's is not to be taken for this one's. Where nodes share the file, one that comes
 // back after the end of the run must not empty it.
 Status empty_summary(const RunOptions& options) {
-  if (options.json_summary.empty() || std::ofstream(options.json_summary)) return Ok{};
-  return Error{formatted("--json-summary '{}': cannot write it: {}",
-                         printable(options.json_summary), std::strerror(errno))};
+  const std::string& path = options.json_summary;
+  if (path.empty() || has_reader(path) || std::ofstream(path)) return Ok{};
+  return Error{
+      formatted("--json-summary '{}': cannot write it: {}", printable(path), std::strerror(errno))};
 }
 
 // A number of workers, and where they run.
@@ -439,6 +478,7 @@ int run_as_child(const RunOptions& options, const LaunchOrigin& origin,
   const int exit_code =
       run_rounds(context, *budget, std::move(endpoint), workers->count, guardian.folder);
   events->signals().keep_blocked();  // one that comes now must not change the exit status
+  if (context.leaves_agents && task->count > 1) end_step(origin);
   return exit_code;
 }
 

@@ -265,7 +265,9 @@ bool NodeRounds::knows_coordinator() const {
 }
 
 bool NodeRounds::is_success_owed() const {
-  return is_in_round_ || start_ || (owes_success_ && !knows_coordinator());
+  // A launcher's agents have agreed on an address: another program may have the port.
+  const bool is_known = server_ || client_->knows_coordinator();
+  return is_in_round_ || start_ || (owes_success_ && !is_known);
 }
 
 void NodeRounds::on_stop_signal(int signal) {
@@ -445,10 +447,13 @@ RunEnd NodeRounds::end_of_run() {
                         : decide(attempts_, 0, {0, {}, context_.stop_signal}).exit_code;
   } else {
     end = {EXIT_FAILURE, client_->failure().value_or("")};
+    // The coordinator is stopped, or waits for this agent, which it has rejected.
+    end.leaves_agents = endpoint_.shape.min_nodes == endpoint_.shape.max_nodes;
   }
   if (server_) {
     report_at_end_ = server_->coordinator().report();
     finish_coordination();
+    end.leaves_agents = server_ && (server_->coordinator().has_lost() || server_->has_members());
     if (endpoint_.record) endpoint_.record->remove();
   }
   end.report = std::move(report_at_end_);

@@ -26,6 +26,8 @@ struct RunEnd {
   std::string message;  // for the user; empty: none
   // Of all attempts; nothing where another agent has it, or no worker has run.
   std::optional<RunReport> report{};
+  // Agents of the run may not have ended, as one that is stopped: a launcher would wait for them.
+  bool leaves_agents = false;
 };
 
 class Rounds {

@@ -77,6 +77,7 @@ void Coordinator::join(MemberId id, const Join& join, Time now) {
     return;
   }
   members_[id].join = join;
+  lost_.erase({join.host, join.pid});
   workers_ += join.workers;
   if (join.order >= 0) by_order_[join.order] = id;
   send(id, rules_.keep_alive);
@@ -168,7 +169,10 @@ void Coordinator::lose(MemberId id, const std::string& how, Time now) {
   remove(id);
   if (phase_ == Phase::kEnded) return;
   const std::string what = formatted("node {} is lost: it {}", name_of(member.join), how);
-  if (!member.is_leaving) add_line(what);
+  if (!member.is_leaving) {
+    add_line(what);
+    lost_.insert({member.join.host, member.join.pid});
+  }
   // It was there after the failure that stopped the round, so it is not what the workers failed of.
   const bool is_too_late = cause_ == Cause::kFailure && member.is_stopping;
   if (member.runs && !is_too_late) {

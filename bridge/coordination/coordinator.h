@@ -80,6 +80,8 @@ class Coordinator {
   const RunReport& report() const { return report_; }
   // Members that were not asked to end, but for the given one.
   bool has_others_that_stay(const Join& one) const;
+  // Agents that were lost and have not joined again: they may still run, as one that is stopped.
+  bool has_lost() const { return !lost_.empty(); }
   // For `torchbridge status`: {"run_id", "phase", "round", "restarts", "max_restarts", "nodes":
   // [...], "last_failure"}.
   std::string status_json() const;
@@ -128,10 +130,11 @@ class Coordinator {
   RunReport report_;
   Phase phase_ = Phase::kJoining;
   std::map<MemberId, JoinedAgent> members_;
-  std::map<int, MemberId> by_order_;  // those that have an order
-  int ready_ = 0, running_ = 0;       // members with `store`, and that run workers
-  int participants_ = 0;              // members with a slot
-  int workers_ = 0;                   // of all members
+  std::map<int, MemberId> by_order_;            // those that have an order
+  std::set<std::pair<std::string, int>> lost_;  // by host and process
+  int ready_ = 0, running_ = 0;                 // members with `store`, and that run workers
+  int participants_ = 0;                        // members with a slot
+  int workers_ = 0;                             // of all members
   int leaving_ = 0;
   int restarts_ = 0;
   int stop_signal_ = 0;

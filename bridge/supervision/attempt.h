@@ -35,6 +35,7 @@ struct AgentContext {
   int stop_signal = 0;                // that a user or the launcher sent to end the run; 0: none
   SteadyTime output_until = SteadyTime::max();  // then output that its reader has not taken is cut
   bool is_guardian_gone = false;
+  bool leaves_agents = false;  // the run has failed, and other agents of it may not have ended
 };
 
 // Takes a signal that ends the run: from the first one the output has --grace, too, and from the

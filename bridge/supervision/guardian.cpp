@@ -63,13 +63,19 @@ void remove_folder_named_in(int pipe) {
     std::filesystem::remove_all(std::string(path, static_cast<std::size_t>(size)), ignored);
 }
 
+// As a shell's kill: an agent that is stopped (SIGSTOP) would not read the signal.
+void send_signal(pid_t agent, int signal) {
+  kill(agent, signal);
+  if (signal != SIGUSR1 && signal != SIGUSR2) kill(agent, SIGCONT);
+}
+
 // The signals for the agent that are not yet due, the first one first.
 class LateSignals {
  public:
   void add(int signal) { waiting_.push_back({signal, Clock::now() + kSignalSpread}); }
   void send_due(pid_t agent) {
     while (!waiting_.empty() && waiting_.front().time <= Clock::now()) {
-      kill(agent, waiting_.front().signal);
+      send_signal(agent, waiting_.front().signal);
       waiting_.pop_front();
     }
   }
@@ -97,7 +103,7 @@ int wait_for_agent(pid_t agent, SignalDescriptor& signals) {
     while (const auto signal = signals.next()) {
       if (signal->ssi_signo != SIGCHLD) {
         const int number = static_cast<int>(signal->ssi_signo);
-        signals_each_process(*signal) ? late.add(number) : (void)kill(agent, number);
+        signals_each_process(*signal) ? late.add(number) : send_signal(agent, number);
         continue;
       }
       int status = 0;

@@ -51,7 +51,7 @@ def has_ended(pid):
 class Run:
     """A run whose output nobody reads: both streams go to a pipe or to sockets."""
 
-    def __init__(self, what, script, *options, kind=os.pipe, grace=GRACE, error=None, user=None):
+    def __init__(self, what, script, *options, kind=os.pipe, grace=GRACE, error=None, user=None, fills=True):
         self.what = what
         self.reader, self.writer = kind()
         command = [TORCHBRIDGE, "run", "--log-dir", "/dev/null", "--tee", "3", "--grace", str(grace), *options]
@@ -59,7 +59,8 @@ class Run:
                                         stderr=self.writer if error is None else error)
         poll = select.poll()
         poll.register(self.writer, select.POLLOUT)
-        eventually(lambda: not poll.poll(0), f"{what}: no more fits into the output")
+        if fills:
+            eventually(lambda: not poll.poll(0), f"{what}: no more fits into the output")
 
     def agent(self):
         return children_of(self.process.pid)[0]
@@ -82,14 +83,17 @@ class Run:
         os.close(self.writer)
 
 
+def text_of(file):
+    return os.pread(file.fileno(), 1 << 20, 0).decode()  # the offset is also that of the run
+
+
 def sockets():
     left, right = socket.socketpair()
     return left.detach(), right.detach()
 
 
 def expect_line(file, text):
-    file.seek(0)
-    found = file.read().decode()
+    found = text_of(file)
     if not re.search(text, found):
         sys.exit(f"FAILED: no line '{text}' in:\n{found}")
 
@@ -131,6 +135,33 @@ with tempfile.TemporaryFile() as error:
     run.send(signal.SIGTERM)
     run.ends(0)
     expect_line(error, CUT)
+
+# The summary goes to a reader that does not read, or that has not come.
+with tempfile.TemporaryFile() as error, tempfile.TemporaryDirectory() as folder:
+    run = Run("SIGTERM, and the summary is stuck", SOME, "--json-summary", "/dev/stdout", error=error)
+    run.wait_for_workers()
+    run.send(signal.SIGTERM)
+    run.ends(0)
+    expect_line(error, "torchbridge: --json-summary '/dev/stdout': cannot write it")
+
+    pipe = pathlib.Path(folder) / "pipe"
+    os.mkfifo(pipe)
+    run = Run("SIGTERM, and nobody reads the summary's pipe", "exit 7", "--json-summary", str(pipe), error=error,
+              fills=False)
+    eventually(lambda: "exit code 7" in text_of(error), f"{run.what}: the worker has ended")
+    run.send(signal.SIGTERM)
+    run.ends(7)
+    run = Run("a late reader of the summary's pipe", "exit 7", "--json-summary", str(pipe), error=error, fills=False)
+    if not pipe.read_text().rstrip().endswith("}"):
+        sys.exit("FAILED: a late reader did not get the summary")
+    run.ends(7)
+
+# An agent that is stopped gets the signal, and goes on.
+run = Run("SIGTERM while the agent is stopped", "sleep 600", fills=False)
+eventually(lambda: children_of(run.process.pid) and children_of(run.agent()), f"{run.what}: the worker runs")
+os.kill(run.agent(), signal.SIGSTOP)
+run.send(signal.SIGTERM)
+run.ends(128 + signal.SIGTERM)
 
 run = Run("ctrl-C twice when the workers have ended", SOME, grace=600)
 run.wait_for_workers()
