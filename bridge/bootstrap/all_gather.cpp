@@ -19,6 +19,7 @@
 #include "bridge/base/hmac_sha256.h"
 #include "bridge/base/message_text.h"
 #include "bridge/base/random_number.h"
+#include "bridge/base/visible_text.h"
 #include "bridge/bootstrap/descriptor_limit.h"
 #include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/bootstrap/packed_values.h"
@@ -554,8 +555,9 @@ class Gatherer {
       has_contact_ = true;
       call.state = Call::State::kAnswered;
     } else if (message.kind == "error") {
-      outcome_ = Error{.message = fail(message.body).message, .reported_elsewhere = true};
-    } else if (message.kind == "no_answer") {
+      const std::string reason = visible_line(message.body, format_.longest());
+      outcome_ = Error{.message = fail(reason).message, .reported_elsewhere = true};
+    } else if (message.kind == "no_answer" && call.on_this_node()) {
       outcome_ = no_answer(message.body);
     } else if (message.kind == "answer") {
       outcome_ = answer(split_values(message.body));

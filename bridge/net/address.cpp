@@ -177,7 +177,9 @@ std::string interface_towards(const std::string& numeric_address) {
 }
 
 PortRange ephemeral_ports() {
-  const Socket file(open("/proc/sys/net/ipv4/ip_local_port_range", O_RDONLY | O_CLOEXEC));
+  // In a container whose image has its own /proc it may be a pipe.
+  const Socket file(
+      open("/proc/sys/net/ipv4/ip_local_port_range", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   char text[64];
   const ssize_t size = file.open() ? read(file.descriptor(), text, sizeof text) : 0;
   const auto range = parse_port_range({text, static_cast<std::size_t>(std::max<ssize_t>(size, 0))});

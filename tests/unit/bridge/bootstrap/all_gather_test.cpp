@@ -11,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include "bridge/base/hex_text.h"
+#include "bridge/base/hmac_sha256.h"
 #include "bridge/net/socket.h"
 #include "tests/support/free_port.h"
 #include "tests/support/other_user.h"
@@ -237,6 +239,30 @@ TEST_F(TwoNodes, ProcessesWithoutTheSecretAreIgnored) {
   const std::string_view kFalse = "torchbridge values 9 0000000000000000 0000000000000000\n";
   ASSERT_GT(send(talker->descriptor(), kFalse.data(), kFalse.size(), 0), 0);
   expect_all(all(std::move(first), std::move(fourth), starts(member(1)), starts(member(2))));
+}
+
+// Only the first rank of a node tells the others of it that no other node answered.
+TEST_F(TwoNodes, ALineThatAnotherNodeSendsIsNotShown) {
+  const auto listener = listen_on({"127.0.0.1", ports_[0]});
+  ASSERT_TRUE(listener);
+  BootstrapGroup group = caller({"127.0.0.1"});
+  group.local_size = 1;
+  group.connect_timeout = milliseconds(300);
+  auto second = starts(group);
+  const Socket peer(accept(listener->descriptor(), nullptr, nullptr));
+  const std::string line = "\x1b[2Ja false line";
+  const auto proof = [&](const std::string& kind, const std::string& body) {
+    return hex_of(hmac_sha256(group.secret, group.job + "\n" + kind + "\n" + body));
+  };
+  const std::string length = std::to_string(line.size());
+  const std::string message = "torchbridge no_answer " + length + " " +
+                              proof("head no_answer", length) + " " + proof("no_answer", line) +
+                              "\n" + line;
+  ASSERT_GT(send(peer.descriptor(), message.data(), message.size(), MSG_NOSIGNAL), 0);
+  const auto gathered = second.get();
+  ASSERT_TRUE(gathered) << gathered.error().message;
+  EXPECT_TRUE(gathered->unreached.starts_with("no other node of this job answered within"))
+      << gathered->unreached;
 }
 
 bool is_closed(const Socket& socket) {
