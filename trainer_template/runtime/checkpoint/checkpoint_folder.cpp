@@ -29,8 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kAdvice = "; give a --checkpoint-dir that all ranks can write to";
-// NFS clients cache attributes for three seconds (acregmin).
-constexpr std::chrono::seconds kVisibleTimeout{4};
 constexpr std::chrono::milliseconds kRetry{50};
 
 // The errors of `operation` get the advice.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <string_view>
+#include <thread>
 
 #include <torchbridge/errors.h>
 
@@ -15,6 +16,7 @@ namespace torchbridge::train {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::milliseconds;
 
 // Why `latest` cannot become the link to the newest checkpoint; empty if it can.
 std::string latest_link_error(const fs::path& root) {
@@ -24,6 +26,25 @@ std::string latest_link_error(const fs::path& root) {
   return formatted(
       "'{}' is a folder, expected the link to the newest checkpoint: move the folder away",
       link.string());
+}
+
+bool has_size(const fs::path& file, std::uint64_t size) {
+  std::error_code error;
+  return fs::is_regular_file(fs::symlink_status(file, error)) &&
+         fs::file_size(file, error) == size && !error;
+}
+
+void check_sizes(const fs::path& folder, const Manifest& manifest, milliseconds visible) {
+  constexpr milliseconds kRetry{50};
+  const auto deadline = std::chrono::steady_clock::now() + visible;
+  for (const FileRecord& file : manifest.files) {
+    while (!has_size(folder / file.name, file.size)) {
+      if (std::chrono::steady_clock::now() >= deadline)
+        throw TrainError(formatted("'{}' is not there with the {} bytes that were written",
+                                   (folder / file.name).string(), file.size));
+      std::this_thread::sleep_for(kRetry);
+    }
+  }
 }
 
 }  // namespace
@@ -65,7 +86,8 @@ void rename_newer_to_aside(FileLayer& files, const fs::path& root, std::int64_t 
 }
 
 void publish(FileLayer& files, const fs::path& root, const fs::path& temporary,
-             const Manifest& manifest) {
+             const Manifest& manifest, milliseconds visible) {
+  check_sizes(temporary, manifest, visible);
   const std::string text = to_json(manifest);
   const std::vector<std::string_view> parts = {text};
   files.write_synced(temporary / kManifestFile, parts);

@@ -1,6 +1,7 @@
 // Publishes a written checkpoint, updates the link to the newest one, and removes old ones.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -10,6 +11,9 @@
 #include "trainer_template/runtime/checkpoint_format/manifest.h"
 
 namespace torchbridge::train {
+
+// NFS clients cache attributes for three seconds (acregmin).
+constexpr std::chrono::milliseconds kVisibleTimeout{4000};
 
 // In the folder of checkpoints: a link to the newest one.
 constexpr const char* kLatestLink = "latest";
@@ -35,9 +39,11 @@ void rename_newer_to_aside(FileLayer& files, const std::filesystem::path& root, 
 
 // The last steps of a save: manifest, folder sync, rename to root/step-N, DONE. A folder of that
 // name is renamed to step-N.aside if it is complete, else removed. The checkpoint is complete with
-// DONE. REQUIRES: all files but the manifest are in `temporary` and synced. Throws TrainError.
+// DONE. REQUIRES: all files but the manifest are in `temporary` and synced: one that is not there
+// with its size within `visible`, as files of other nodes, is an error. Throws TrainError.
 void publish(FileLayer& files, const std::filesystem::path& root,
-             const std::filesystem::path& temporary, const Manifest& manifest);
+             const std::filesystem::path& temporary, const Manifest& manifest,
+             std::chrono::milliseconds visible = kVisibleTimeout);
 
 // Writes DONE and syncs it. REQUIRES: all other files in `folder` are synced.
 void mark_complete(FileLayer& files, const std::filesystem::path& folder);

@@ -52,6 +52,37 @@ std::optional<std::int64_t> newest_good(const fs::path& root) {
   return std::nullopt;
 }
 
+// As where the node of another rank has lost its part, or a report is false: older ones stay.
+TEST(CheckpointFiles, AFileThatIsNotThereWithItsSizeIsNotPublished) {
+  const TemporaryFolder folder;
+  const fs::path temporary = folder / ".tmp-step-00000001";
+  const std::vector<FileShard> shards = {
+      {.name = kModelFile, .file_size = 5, .range = {0, 5}, .pieces = {"state"}}};
+  const Manifest manifest{.state = {.step = 1},
+                          .files = joined(write_shards(real_files(), temporary, shards, {}))};
+  const auto is_published = [&] {
+    try {
+      publish(real_files(), folder.path(), temporary, manifest, std::chrono::milliseconds(0));
+      return true;
+    } catch (const TrainError& error) {
+      EXPECT_EQ(error.what(), "'" + (temporary / kModelFile).string() +
+                                  "' is not there with the 5 bytes that were written");
+      return false;
+    }
+  };
+  const fs::path file = temporary / kModelFile, away = folder / "away";
+  fs::rename(file, away);
+  EXPECT_FALSE(is_published());
+  fs::create_symlink(away, file);
+  EXPECT_FALSE(is_published());
+  fs::remove(file);
+  std::ofstream(file) << "stat";
+  EXPECT_FALSE(is_published());
+  EXPECT_EQ(complete_steps(folder.path()), std::vector<std::int64_t>());
+  std::ofstream(file) << "state";
+  EXPECT_TRUE(is_published());
+}
+
 TEST(CheckpointFiles, NamesSortLikeSteps) {
   EXPECT_EQ(step_folder(100), "step-00000100");
   EXPECT_EQ(step_folder(123456789), "step-123456789");
