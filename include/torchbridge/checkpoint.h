@@ -18,6 +18,7 @@ class Socket;
 
 namespace torchbridge::train {
 
+class Heartbeat;
 class Optimizer;
 class ProcessGroup;
 class SaveThread;
@@ -124,7 +125,8 @@ class Checkpoints {
   ProcessGroup& group_;
   CheckpointOptions options_;
   FileLayer& files_;
-  std::unique_ptr<Socket> lock_;  // on rank 0: the descriptor that holds the folder's lock
+  std::shared_ptr<Heartbeat> link_;  // for the reports of other ranks; null with one rank
+  std::unique_ptr<Socket> lock_;     // on rank 0: the descriptor that holds the folder's lock
   std::string run_;  // random id of this run in the names of temporary files; the same on all ranks
   int saves_ = 0;    // number of saves started
   std::filesystem::path last_saved_;

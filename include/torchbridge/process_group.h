@@ -162,7 +162,8 @@ class ProcessGroup : public RankGroup {
   void check_heartbeat();
   std::unique_ptr<Subgroup> own_subgroup(const std::vector<std::vector<int>>& partition);
   std::vector<std::vector<int>> nodes();
-  std::shared_ptr<Heartbeat> link() const;
+  // Null with one rank. Collective where the ranks have not compared it yet.
+  std::shared_ptr<Heartbeat> compared_link();
   void end();
 
   Layout layout_;

@@ -58,6 +58,7 @@ Checkpoints::Checkpoints(ProcessGroup& group, CheckpointOptions options, FileLay
       files_(files),
       snapshot_(std::make_unique<Snapshot>()) {
   if (!enabled()) return;
+  link_ = group_.compared_link();
   all_or_none(group_, [&] {
     if (group_.is_first()) lock_ = std::make_unique<Socket>(acquire_folder(options_.folder));
   });
@@ -242,7 +243,7 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
       .bytes_per_s = options_.bytes_per_s,
       .low_priority = copies,
       .rank = rank,
-      .link = group_.link(),
+      .link = link_,
       .name = name,
   });
   optimizer.read_until([copied = running_->copied(), from_gpu = snapshot_->copied()] {

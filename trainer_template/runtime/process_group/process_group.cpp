@@ -514,8 +514,12 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
   }
   const bool serves_cpu = std::ranges::count(state_->backends, "cpu", &DeviceBackend::device) > 0;
   // Over NCCL alone, and bound to no device, the group is connected by the program's first
-  // collective, on the device that this has.
+  // collective, on the device that this has: then before the first report.
   if (state_->link && (serves_cpu || !device_.is_cpu())) check_heartbeat();
+  if (state_->link && !is_first() && !state_->link->wait_until_accepted())
+    throw TrainError(
+        "the heartbeat of rank 0 has not accepted this rank's connection: another program has "
+        "connected in its place");
   if (device_.is_cpu() && serves_cpu && shares_memory(*c10d()->getBackend(c10::kCPU)))
     backend_ += " over shared memory";
   // NCCL uses the store again when it first sees a device.
@@ -595,10 +599,6 @@ void ProcessGroup::check_heartbeat() {
   state_->has_secret = true;
   if (!of_rank_0.starts_with(timeout)) throw changed_key(kHeartbeatTimeout);
   if (!of_rank_0.starts_with(timeout + server)) throw changed_key(kHeartbeat);
-  if (!is_first() && !state_->link->wait_until_accepted())
-    throw TrainError(
-        "the heartbeat of rank 0 has not accepted this rank's connection: another program has "
-        "connected in its place");
 }
 
 std::unique_ptr<Subgroup> ProcessGroup::new_group(std::vector<int> ranks) {
@@ -653,7 +653,10 @@ std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(
   return own;
 }
 
-std::shared_ptr<Heartbeat> ProcessGroup::link() const { return state_->link; }
+std::shared_ptr<Heartbeat> ProcessGroup::compared_link() {
+  if (state_->link && !state_->has_secret) check_heartbeat();
+  return state_->link;
+}
 
 void ProcessGroup::leave() {
   failpoint("exit");
