@@ -33,6 +33,8 @@ constexpr std::size_t kProofSize = 64;        // hexadecimal digits, of what fol
 constexpr std::size_t kMaxConnections = 256;  // more would take the descriptors of srun
 constexpr milliseconds kConnectionLimit{1000}, kStopLimit{400};
 constexpr std::size_t kMaxMessage = kProofSize + StepReport::kMaxText + 64;
+// Slurm has at most 65,533 nodes, and each sends one that is accepted.
+constexpr std::size_t kMaxHangs = 1 << 16;
 
 // Each srun of a host begins at another port of the range, so that they do not all try the same
 // ones first.
@@ -135,9 +137,10 @@ void FailureListener::serve() try {
                                    {socket_.descriptor(), POLLIN, 0}};
     for (const auto& connection : connections)
       watched.push_back({connection.socket.descriptor(), POLLIN, 0});
-    const bool has_limits = !connections.empty() || failure_deadline();
+    const bool has_limits = !connections.empty() || failure_deadline() || ender_.joinable();
     poll(watched.data(), watched.size(), has_limits ? kTickMs : -1);
     if (watched[0].revents != 0) end = Clock::now() + kStopLimit;
+    forget_hang();
     const auto now = Clock::now();
     std::size_t index = 2;
     std::erase_if(connections, [&](Connection& connection) {
@@ -147,8 +150,9 @@ void FailureListener::serve() try {
     accept_connections(connections);
     const auto deadline = failure_deadline();
     if (!end && deadline && now >= *deadline) {
-      ender_ = std::thread([this, report = first_ ? *first_ : *hang_, limit = limit_of_failure()] {
-        end_after_failure(report, limit);
+      ender_ = std::thread([this, report = first_ ? *first_ : *hang_, limit = limit_of_failure(),
+                            has_failure = failed_at_.has_value()] {
+        end_after_failure(report, limit, has_failure);
       });
     }
   }
@@ -199,11 +203,6 @@ bool FailureListener::take_report(std::string_view message) {
   const std::string_view proof = message.substr(0, kProofSize);
   std::string_view content = message.substr(kProofSize);
   if (!is_equal_in_constant_time(proof, proof_of(content, key_))) return false;
-  if (has_forgotten_hang_.exchange(false)) {
-    ender_.join();
-    hang_.reset();
-    failed_at_.reset();
-  }
   const auto kind = static_cast<StepReport::Kind>(content.front());
   content.remove_prefix(1);
   const auto time = parse_integer(take_until(content, '\n'), 0, kLatest);
@@ -216,9 +215,9 @@ bool FailureListener::take_report(std::string_view message) {
     if (!ender_.joinable()) ender_ = std::thread(actions_.end_step);
   }
   if (kind == StepReport::Kind::kTaskAsksForRequeue) may_save_ = true;
-  if (kind == StepReport::Kind::kTaskHangs && actions_.time_after_failure && !hang_) {
+  if (kind == StepReport::Kind::kTaskHangs && is_new_hang(proof) && !hang_) {
     hang_ = report;
-    failed_at_ = Clock::now() - *actions_.time_after_failure;
+    hang_taken_at_ = Clock::now();
   }
   if (kind != StepReport::Kind::kTaskFailed && kind != StepReport::Kind::kTaskEnded) return true;
   // Reports of two failures within a few milliseconds may arrive in the wrong order.
@@ -228,23 +227,39 @@ bool FailureListener::take_report(std::string_view message) {
   return true;
 }
 
+// Of other kinds a repeated report changes nothing: only a hang is forgotten.
+bool FailureListener::is_new_hang(std::string_view proof) {
+  return hangs_.size() < kMaxHangs && hangs_.emplace(proof).second;
+}
+
+void FailureListener::forget_hang() {
+  if (!has_forgotten_hang_.exchange(false)) return;
+  ender_.join();
+  hang_.reset();
+  if (step_must_end_) ender_ = std::thread(actions_.end_step);  // asked for in the meantime
+}
+
 milliseconds FailureListener::limit_of_failure() const {
   return may_save_ ? std::max(*actions_.time_after_failure, actions_.while_saving)
                    : *actions_.time_after_failure;
 }
 
 std::optional<Clock::time_point> FailureListener::failure_deadline() const {
-  if (!failed_at_ || !actions_.time_after_failure || step_must_end_ || ender_.joinable())
+  if (!(failed_at_ || hang_) || !actions_.time_after_failure || step_must_end_ || ender_.joinable())
     return std::nullopt;
-  return *failed_at_ + limit_of_failure();
+  const milliseconds limit = limit_of_failure();
+  // The stop has lasted for that time when it is reported.
+  const auto after_hang = hang_taken_at_ + limit - *actions_.time_after_failure;
+  if (!failed_at_) return after_hang;
+  return hang_ ? std::min(*failed_at_ + limit, after_hang) : *failed_at_ + limit;
 }
 
-void FailureListener::end_after_failure(const StepReport& report, milliseconds limit) {
+void FailureListener::end_after_failure(const StepReport& report, milliseconds limit,
+                                        bool has_failure) {
   constexpr milliseconds kShortest{100}, kLongest{10'000};
   const auto pause = static_cast<int>(std::clamp(limit, kShortest, kLongest).count());
   StepState state = actions_.state();
-  while (state == StepState::kIsSuspended && report.kind != StepReport::Kind::kTaskHangs &&
-         !is_stopping_) {
+  while (state == StepState::kIsSuspended && has_failure && !is_stopping_) {
     pollfd stop{wake_.descriptor(), POLLIN, 0};
     if (poll(&stop, 1, pause) == 0) state = actions_.state();
   }

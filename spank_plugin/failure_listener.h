@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -58,13 +60,14 @@ struct StepActions {
   // The same where tasks may still be saving, if that is longer.
   std::chrono::milliseconds while_saving{};
   // Called when the time is over, before end_step and in the same thread. A step that Slurm ends
-  // anyway is left to it; one that is suspended is asked about again later, unless the report is of
-  // a task that is stopped, as all are then.
+  // anyway is left to it; one that is suspended is asked about again later, unless no task has
+  // failed and the reason is a task that is stopped, as all are then: that report is forgotten.
   std::function<StepState()> state;
 };
 
-// Runs in srun. Accepts reports with a proof, HMAC-SHA256 of what follows it; a replayed report has
-// no further effect. Closes each connection after at most a second.
+// Runs in srun. Accepts reports with a proof, HMAC-SHA256 of what follows it. The same report has
+// no further effect when it is sent again, as by who has read it on its way: also not a kTaskHangs
+// that was forgotten. Closes each connection after at most a second.
 class FailureListener {
  public:
   // Listens on all addresses of this host, because only Slurm's configuration shows by which one
@@ -79,8 +82,7 @@ class FailureListener {
   // step is ended once, in another thread: after the first kStepMustEnd report, whose text is
   // logged, or when the time after the first kTaskFailed or kTaskHangs report is over. Then the
   // earliest failure, or else the task that hangs, is logged, with the reason of the end. That time
-  // is
-  // `while_saving` where a kTaskEnded or kTaskAsksForRequeue report comes too: a task that Slurm
+  // is `while_saving` where a kTaskEnded or kTaskAsksForRequeue report comes too: a task that Slurm
   // ends by SIGTERM may make others fail, while further ones save. Throws where no thread can be
   // started. A child that srun forks must not destroy this object.
   void start(StepActions actions);
@@ -101,12 +103,18 @@ class FailureListener {
   bool receive(Connection& connection);
   // False where the message is not a report.
   bool take_report(std::string_view message);
+  // False for one that was taken before.
+  bool is_new_hang(std::string_view proof);
+  // Once ender_ is done with it, and has not ended the step.
+  void forget_hang();
   // How long after the first failure the step is ended. REQUIRES: actions_.time_after_failure
   std::chrono::milliseconds limit_of_failure() const;
-  // When the step is to be ended because of a failed task; nothing while that is not foreseen.
+  // When the step is to be ended because of a task that failed or hangs; nothing while that is not
+  // foreseen.
   std::optional<std::chrono::steady_clock::time_point> failure_deadline() const;
   // In a thread of its own, with the earliest report.
-  void end_after_failure(const StepReport& report, std::chrono::milliseconds limit);
+  void end_after_failure(const StepReport& report, std::chrono::milliseconds limit,
+                         bool has_failure);
 
   Socket socket_, wake_;
   int port_ = 0;
@@ -115,6 +123,8 @@ class FailureListener {
   std::thread server_, ender_;
   std::optional<StepReport> first_, hang_;
   std::optional<std::chrono::steady_clock::time_point> failed_at_;
+  std::chrono::steady_clock::time_point hang_taken_at_;
+  std::set<std::string> hangs_;  // the proofs of all kTaskHangs
   bool step_must_end_ = false, may_save_ = false, is_logged_ = false;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<bool> has_forgotten_hang_ = false;  // ender_ is done, and has not ended the step
