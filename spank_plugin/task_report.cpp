@@ -42,12 +42,22 @@ std::vector<PassedDescriptor> passed_folders(const SharedTaskTable& table) {
   return folders;
 }
 
-std::string describe_stop(const TaskRecord& record, milliseconds limit) {
+std::string describe_stop(const TaskRecord& record, int process, milliseconds limit) {
   return formatted(
       "rank {} on {} has been stopped for {} s since it started (process {}, state T): continue "
       "that process, or end it",
       record.rank, host_name(), std::chrono::duration_cast<std::chrono::seconds>(limit).count(),
-      record.process);
+      process);
+}
+
+// Of a task and of all below it, as its rank may be started by a script; empty where it has ended.
+std::vector<int> processes_of(const TaskRecord& record, std::int64_t latest_start) {
+  if (record.process <= 0 || kill(record.process, 0) != 0 ||
+      start_ticks(record.process) > latest_start)
+    return {};
+  std::vector<int> processes = descendants_of(record.process);
+  processes.push_back(record.process);
+  return processes;
 }
 
 void watch(const SharedTaskTable& table, const FailureListenerAddress& listener,
@@ -65,15 +75,16 @@ void watch(const SharedTaskTable& table, const FailureListenerAddress& listener,
     has_tasks = false;
     for (std::size_t task = 0; task < table.tasks(); ++task) {
       const auto record = table.record_of(task);
-      if (!record || record->process <= 0 || kill(record->process, 0) != 0 ||
-          start_ticks(record->process) > latest_start)
-        continue;
-      has_tasks = true;
-      if (!is_stopped(record->process)) continue;
-      const milliseconds time = still[record->process] = stopped_for[record->process] + kPeriod;
-      if (time <= limit) continue;
-      const std::string text = describe_stop(*record, limit);
-      if (send_report(listener, {StepReport::Kind::kTaskHangs, system_clock::now(), text})) return;
+      if (!record) continue;
+      for (const int process : processes_of(*record, latest_start)) {
+        has_tasks = true;
+        if (!is_stopped(process)) continue;
+        const milliseconds time = still[process] = stopped_for[process] + kPeriod;
+        if (time <= limit) continue;
+        const std::string text = describe_stop(*record, process, limit);
+        if (send_report(listener, {StepReport::Kind::kTaskHangs, system_clock::now(), text}))
+          return;
+      }
     }
     stopped_for = std::move(still);
   }

@@ -46,10 +46,10 @@ std::string report_failure(const SharedTaskTable& table, const TaskRecord& recor
                            const std::vector<std::string>& program);
 
 // In a task, before its program starts. Leaves a process behind, no child of the program's, that
-// looks twice a second at the tasks of this node, by their records, and reports the first one that
-// a signal has stopped for `limit` as a kTaskHangs. It ends with the tasks, with its report, or
-// kStarting after the start unless a task is stopped then. As a part of the step it is stopped
-// itself, and counts no time, while Slurm has suspended the job.
+// looks twice a second at the tasks of this node, by their records, and at all processes below
+// them, and reports the first one that a signal has stopped for `limit` as a kTaskHangs. It ends
+// with the tasks, with its report, or kStarting after the start unless a task is stopped then. As a
+// part of the step it is stopped itself, and counts no time, while Slurm has suspended the job.
 void watch_stopped_tasks(const SharedTaskTable& table, const FailureListenerAddress& listener,
                          std::chrono::milliseconds limit);
 

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -10,7 +9,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/take_until.h"
-#include "bridge/host/text_file.h"
+#include "bridge/host/sysfs.h"
 
 namespace torchbridge {
 namespace {
@@ -47,12 +46,30 @@ std::optional<StatLine> read_stat(std::int64_t id) {
 
 template <class Use>
 void for_each_process(Use&& use) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const auto id = parse_integer(entry.path().filename().native(), 1, INT32_MAX);
+  const auto names = names_in("/proc");
+  if (!names) return;
+  for (const std::string& name : *names) {
+    const auto id = parse_integer(name, 1, INT32_MAX);
     if (const auto process = id ? read_stat(*id) : std::nullopt)
       use(static_cast<int>(*id), *process);
   }
+}
+
+// Each thread has a list of its own.
+std::vector<int> listed_children(int id) {
+  std::vector<int> found;
+  const std::string folder = "/proc/" + std::to_string(id) + "/task/";
+  const auto threads = names_in(folder);
+  if (!threads) return found;
+  for (const std::string& thread : *threads) {
+    const auto list = read_text(folder + thread + "/children");
+    if (!list || !*list) continue;
+    for (std::string_view rest = **list; !rest.empty();) {
+      if (const auto child = parse_integer(take_until(rest, ' '), 1, INT32_MAX))
+        found.push_back(static_cast<int>(*child));
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -103,6 +120,17 @@ std::vector<int> children_of(int id) {
     if (process.parent == id) children.push_back(child);
   });
   return children;
+}
+
+std::vector<int> descendants_of(int id, int but) {
+  std::vector<int> family{id};
+  for (std::size_t i = 0; i < family.size(); ++i) {
+    for (const int child : listed_children(family[i])) {
+      if (child != but) family.push_back(child);
+    }
+  }
+  family.erase(family.begin());
+  return family;
 }
 
 double cpu_seconds_of(const std::vector<int>& ids) {

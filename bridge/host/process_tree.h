@@ -42,6 +42,11 @@ bool has_step_of_slurm(std::string_view cgroups);
 // waited for included.
 std::vector<int> children_of(int id);
 
+// All processes below one, but for `but` and what is below that. Reads the lists of children in
+// /proc, and not each process of the node: empty where the kernel has no such lists, and a process
+// that is started or ends in the meantime may be missing.
+std::vector<int> descendants_of(int id, int but = 0);
+
 // The CPU time that these processes and all below them have used, in seconds; those that have ended
 // count as far as their parent has waited for them.
 double cpu_seconds_of(const std::vector<int>& ids);

@@ -80,6 +80,32 @@ TEST_F(StoppedTasks, EndTheStep) {
   EXPECT_GT(waitpid(-1, nullptr, 0), 0);  // the watch has ended
 }
 
+// As `srun sh -c 'program; exit 3'`: the rank is not the task itself.
+TEST_F(StoppedTasks, MayBeBelowAScript) {
+  const pid_t script = fork();
+  if (script == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const pid_t program = fork();
+    if (program == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      raise(SIGSTOP);
+      _exit(0);
+    }
+    waitpid(program, nullptr, 0);
+    _exit(3);
+  }
+  tasks_.push_back(script);
+  table_.write_record(1, {.rank = 1, .process = script, .start = {}});
+  std::vector<int> below;
+  while ((below = descendants_of(script)).empty()) poll(nullptr, 0, 5);
+  watch(seconds(1));
+  ASSERT_EQ(ended_.get_future().wait_for(seconds(30)), std::future_status::ready);
+  listener_->stop();
+  EXPECT_TRUE(logged_.starts_with("rank 1 on ")) << logged_;
+  EXPECT_NE(logged_.find("(process " + std::to_string(below[0]) + ", state T)"), logged_.npos)
+      << logged_;
+}
+
 TEST_F(StoppedTasks, AreNotReportedWhenTheyContinueInTime) {
   const pid_t task = start_task(0);
   kill(task, SIGSTOP);

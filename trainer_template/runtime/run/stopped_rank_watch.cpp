@@ -3,11 +3,9 @@
 #include <unistd.h>
 
 #include <condition_variable>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -23,7 +21,6 @@
 namespace torchbridge::train {
 namespace {
 
-namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPeriod{500};
@@ -42,35 +39,9 @@ Starter starter_of_ranks(const std::vector<ProcessEntry>& ancestors) {
   return {};
 }
 
-std::string read_all(const fs::path& path) {
-  return (std::ostringstream() << std::ifstream(path).rdbuf()).str();
-}
-
-// Of all its threads. bridge/host's children_of() would read each process of the node.
-std::vector<int> children(int parent) {
-  std::vector<int> found;
-  std::error_code error;
-  for (const auto& task :
-       fs::directory_iterator("/proc/" + std::to_string(parent) + "/task", error)) {
-    std::istringstream ids(read_all(task.path() / "children"));
-    for (int id = 0; ids >> id;) found.push_back(id);
-  }
-  return found;
-}
-
-// The processes of the other ranks: those of scripts that start them, and all below.
-std::vector<int> other_ranks(const Starter& starter) {
-  std::vector<int> found = children(starter.id);
-  std::erase(found, starter.own_child);
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    for (const int child : children(found[i])) found.push_back(child);
-  }
-  return found;
-}
-
-int rank_of(const fs::path& process) {
+int rank_of(int process) {
   std::vector<std::string> variables;
-  std::istringstream text(read_all(process / "environ"));
+  std::ifstream text("/proc/" + std::to_string(process) + "/environ");
   for (std::string variable; std::getline(text, variable, '\0');) variables.push_back(variable);
   std::vector<const char*> environment;
   for (const std::string& variable : variables) environment.push_back(variable.c_str());
@@ -88,15 +59,15 @@ void watch(const std::stop_token& stop, const LaunchOrigin& origin, milliseconds
   // suspended, there are none.
   while (!stopped.wait_for(lock, stop, kPeriod, [&] { return stop.stop_requested(); })) {
     std::map<int, milliseconds> still;
-    for (const int id : other_ranks(starter)) {
-      const fs::path process = "/proc/" + std::to_string(id);
+    // The processes of the other ranks: those of scripts that start them, and all below.
+    for (const int id : descendants_of(starter.id, starter.own_child)) {
       if (!is_stopped(id)) continue;
       still[id] = stopped_for[id] + kPeriod;
       if (still[id] <= limit) continue;
       const std::string message = formatted(
           "rank {} on {} has been stopped for {} while the ranks start (process {}, state T): "
           "continue that process, or end it",
-          rank_of(process), host_name(), seconds(limit), id);
+          rank_of(id), host_name(), seconds(limit), id);
       if (should_report({.message = message, .only_here = true}, origin))
         print_error(origin.rank, message);
       _exit(static_cast<int>(ExitCode::kFailed));

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <set>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -56,6 +58,41 @@ TEST(ProcessTree, FindsChildrenThatRunAndThatHaveEnded) {
   waitpid(sleeping, nullptr, 0);
   waitpid(ended, nullptr, 0);
   EXPECT_TRUE(children_of(getpid()).empty());
+}
+
+// The child has children of two threads, one of which has a child itself.
+TEST(ProcessTree, FindsDescendantsButOneAndThoseBelow) {
+  const auto start_waiting = [](bool has_child) {
+    const pid_t process = fork();
+    if (process != 0) return process;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (has_child && fork() == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+  };
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    start_waiting(true);
+    std::thread other([&] {
+      start_waiting(false);
+      for (;;) pause();
+    });
+    other.join();
+  }
+  std::vector<int> found;
+  while ((found = descendants_of(getpid())).size() < 4) {
+  }
+  const std::vector<int> below = children_of(child);
+  ASSERT_EQ(below.size(), 2);
+  const int parent = children_of(below[0]).empty() ? below[1] : below[0],
+            childless = parent == below[0] ? below[1] : below[0];
+  EXPECT_EQ(std::set(found.begin(), found.end()),
+            (std::set{child, parent, childless, children_of(parent).at(0)}));
+  EXPECT_EQ(descendants_of(child, parent), std::vector<int>{childless});
+  EXPECT_TRUE(descendants_of(getpid(), child).empty());
+  for (const int process : found) kill(process, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(descendants_of(getpid()).empty());
 }
 
 // A process may end between the listing of /proc, the opening of its file and the reading.
