@@ -25,11 +25,15 @@ grep -q 'still runs 10 s later' "$work/stderr" || fail "another time than the de
 # Rank 1, alone on its node, is stopped or ended by a signal when it starts: the others cannot tell it from a slow one.
 starts='[ $RANK = 1 ] && kill -%s $$; exec sleep infinity'
 expect_ended 1 40 on_login srun -N2 -n2 --torch-env=on_failure=1 sh -c "$(printf "$starts" TERM)"
-expect_error "$ended" 40 \
-  on_login runuser -u nobody -- env -C / srun -N2 -n2 --torch-env=on_failure=1 sh -c "$(printf "$starts" STOP)"
-grep -B1 -E "$ended" "$work/stderr" |
-  grep -qE 'torch-env: rank 1 on n[0-3] has been stopped for 1 s since it started \(process [0-9]+, state T\): ' ||
-  fail "the stopped rank is not named in the line before"
+# Also where a script starts the rank.
+in_script='[ $RANK = 1 ] && sh -c "kill -STOP \$\$"; exec sleep infinity'
+for stops in "$(printf "$starts" STOP)" "$in_script"; do
+  expect_error "$ended" 40 \
+    on_login runuser -u nobody -- env -C / srun -N2 -n2 --torch-env=on_failure=1 sh -c "$stops"
+  grep -B1 -E "$ended" "$work/stderr" |
+    grep -qE 'torch-env: rank 1 on n[0-3] has been stopped for 1 s since it started \(process [0-9]+, state T\): ' ||
+    fail "the stopped rank is not named in the line before"
+done
 
 # Steps that are kept, all at once: each has failed before the one that shows how long srun would have waited.
 fails='[ $RANK = 0 ] && exit 1; exec sleep infinity'
@@ -46,6 +50,8 @@ keep wait srun -J wait -N2 -n2 --torch-env=check=30,on_failure=1,on_failure=wait
 now=--torch-env=check=30,on_failure=1
 keep agent srun -J agent -N2 -n2 $now sh -c "$fails" torchrun
 keep no_kill srun -J no_kill -N2 -n2 --no-kill $now sh -c "$fails"
+keep letters srun -J letters -N2 -n2 -uk $now sh -c "$fails"
+keep components srun -J components -N1 -n1 --no-kill $now sh -c "$fails" : -N1 -n1 sh -c "$fails"
 keep no_exit srun -J no_exit -N2 -n2 --kill-on-bad-exit=0 $now sh -c "$fails"
 keep variable SLURM_NO_KILL=set srun -J variable -N2 -n2 $now sh -c "$fails"
 keep exit_variable SLURM_KILL_BAD_EXIT=0 srun -J exit_variable -N2 -n2 $now sh -c "$fails"

@@ -20,7 +20,10 @@ TEST(SrunOptions, ShowThatTheUserHasDecidedOnFailures) {
                          {"--kill-on-bad=0"},
                          {"-N2", "-k", "-n", "4"},
                          {"--no-kill=off", "--no-kill"},
-                         {"-kno", "-K0"}};
+                         {"-kno", "-K0"},
+                         {"-uk"},
+                         {"-lK0"},
+                         {"-vukno", "-Qk"}};
   for (const auto& options : cases) {
     Words command_line{"srun"};
     command_line.insert(command_line.end(), options.begin(), options.end());
@@ -41,8 +44,10 @@ TEST(SrunOptions, OfOtherWordsDecideNothing) {
                 {{"srun", "-k", "-kno", "true"}, {"true"}},
                 {{"srun", "python", "train.py", "-K", "--no-kill"},
                  {"python", "train.py", "-K", "--no-kill"}},
-                // The programs of other components are not known.
-                {{"srun", "-k", "a", "-K", ":", "b", "-K"}, {"b", "-K"}}};
+                // Values of other options.
+                {{"srun", "-Jrank", "-lJkate", "-w", "k1", "-uwK1", "true"}, {"true"}},
+                {{"srun", "-ukoff", "true"}, {"true"}},
+                {{"srun", "-n1", "a", ":", "-n1", "--no-kill=off", "b"}, {"b"}}};
   for (const auto& test : kCases) {
     EXPECT_FALSE(has_decided_on_failures(test.command_line, test.program, {}))
         << ::testing::PrintToString(test.program);
@@ -56,6 +61,19 @@ TEST(SrunOptions, ThatAreNotKnownHaveDecided) {
   } kCases[] = {{{}, {}}, {{"srun", "true"}, {}}, {{"srun", "a", "b"}, {"a", "c"}}};
   for (const auto& test : kCases)
     EXPECT_TRUE(has_decided_on_failures(test.command_line, test.program, {}));
+}
+
+// Whose programs are not known: their arguments count too.
+TEST(SrunOptions, OfOneComponentDecide) {
+  const Words cases[] = {{"srun", "-k", "a", ":", "b"},
+                         {"srun", "-uk", "a", ":", "-kno", "b"},
+                         {"srun", "a", ":", "--kill-on-bad-exit=0", "b"},
+                         {"srun", "a", "-K", ":", "b"},
+                         {"srun", "a", ":", "b", ":", "--no-kill", "b"}};
+  for (const auto& command_line : cases) {
+    EXPECT_TRUE(has_decided_on_failures(command_line, {"b"}, {}))
+        << ::testing::PrintToString(command_line);
+  }
 }
 
 // As srun gives it: the content of the file is behind its name.
