@@ -108,7 +108,8 @@ bool may_be_requested(spank_t spank) {
   const auto has = [&](const char* name) {
     return spank_getenv(spank, name, unused, 1) != ESPANK_ENV_NOEXIST;
   };
-  return node.lists.command_line || has(kStepRequestVariable) || has(kOptionsVariable);
+  return node.lists.command_line || has(kStepRequestVariable) || has(kOptionsVariable) ||
+         has(kCarriedTokenVariable);
 }
 
 // Slurm calls it with the list of --torch-env, in srun before the job is submitted and again on
@@ -293,6 +294,7 @@ extern "C" int slurm_spank_init_post_opt(spank_t spank, int, char**) {
     // One for all steps of the job, whose agents may belong to one run.
     const std::string token = spank_context() == S_CTX_ALLOCATOR ? random_token() : "";
     if (!token.empty()) setenv(kTokenVariable, token.c_str(), 0);
+    carry_token();
     return ESPANK_SUCCESS;
   });
 }

@@ -7,6 +7,7 @@
 
 #include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
+#include "bridge/core/agent_command.h"
 #include "bridge/core/nested_launch.h"
 #include "bridge/core/step_record.h"
 #include "bridge/core/torch_env.h"
@@ -28,7 +29,8 @@ constexpr const char* kMarkedNames[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "PET
 bool is_plugin_variable(const std::string& name, const std::string& value) {
   const bool is_marked =
       std::find(std::begin(kMarkedNames), std::end(kMarkedNames), name) != std::end(kMarkedNames);
-  return name == kStepRequestVariable || (is_marked && value == kNotLoaded);
+  return name == kStepRequestVariable || name == kCarriedTokenVariable ||
+         (is_marked && value == kNotLoaded);
 }
 
 }  // namespace
@@ -81,6 +83,11 @@ void clear_step_request() {
   unsetenv("TORCHBRIDGE_LISTEN_FD");  // a descriptor of rank 0 of the outer step
 }
 
+void carry_token() {
+  const char* token = getenv(kTokenVariable);
+  if (token != nullptr && *token != '\0') setenv(kCarriedTokenVariable, token, 1);
+}
+
 bool has_step_request() { return getenv(kStepRequestVariable) != nullptr; }
 
 Result<std::optional<LaunchOptions>> requested_options(const OptionLists& lists,
@@ -110,6 +117,9 @@ EnvMap without_plugin_variables(const EnvMap& environment) {
   for (const auto& [name, value] : environment) {
     if (!is_plugin_variable(name, value)) rest.set(name, value);
   }
+  const auto token = environment.get(kCarriedTokenVariable);
+  if (token && rest.get(kTokenVariable).value_or("").empty())
+    rest.set(kTokenVariable, std::string(*token));
   return rest;
 }
 

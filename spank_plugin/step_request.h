@@ -54,6 +54,8 @@ inline constexpr char kNotLoaded[] = "torch_env.so-is-not-loaded-on-this-node";
 void set_step_request(const MergedOptions& merged, const std::string& secret, int port);
 // In srun: removes what it inherited from a step that runs on a node without the plugin.
 void clear_step_request();
+// In srun, sbatch and salloc: sets kCarriedTokenVariable where the environment has a token.
+void carry_token();
 // Whether another copy of the plugin has set the request: plugstack.conf may load the plugin twice.
 bool has_step_request();
 
@@ -68,7 +70,7 @@ Result<std::optional<LaunchOptions>> requested_options(const OptionLists& lists,
 FailureListenerAddress listener_in(const EnvMap& environment);
 
 // On a node: the environment as the user exported it, without the variables that are only for the
-// plugin.
+// plugin, and with the token that was carried, where --export has removed it.
 EnvMap without_plugin_variables(const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -23,6 +23,10 @@
 namespace torchbridge {
 namespace {
 
+void set_token(spank_t spank, std::string_view token) {
+  spank_setenv(spank, kTokenVariable, std::string(token).c_str(), 1);
+}
+
 void unset_all_but(spank_t spank, const EnvMap& kept, const EnvMap& environment) {
   for (const auto& [name, value] : environment) {
     if (!kept.has(name)) spank_unsetenv(spank, name.c_str());
@@ -76,7 +80,7 @@ Status add_placement(spank_t spank, const SharedTaskTable& table, EnvMap& enviro
 // program gets.
 void add_agent_token(spank_t spank, const std::string& secret, const EnvMap& environment) {
   if (secret.empty() || !environment.get(kTokenVariable).value_or("").empty()) return;
-  spank_setenv(spank, kTokenVariable, hex_of(hmac_sha256(secret, kTokenVariable)).c_str(), 1);
+  set_token(spank, hex_of(hmac_sha256(secret, kTokenVariable)));
 }
 
 void wait_for_nodes(const StepAborter& aborter, const StepPlan& plan, const EnvMap& complete) {
@@ -93,6 +97,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const EnvMap given = job_environment(spank);
   const EnvMap inherited = without_plugin_variables(given);
   unset_all_but(spank, inherited, given);
+  if (const auto token = inherited.get(kTokenVariable)) set_token(spank, *token);
   if (!is_rank_step(spank)) return;
   const FailureListenerAddress listener = listener_in(given);
   const StepAborter aborter(node.table, listener.port != 0);

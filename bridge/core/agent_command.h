@@ -12,6 +12,9 @@ namespace torchbridge {
 
 // Has the token of a run over several nodes (docs/use/run_nodes.md). Workers do not get it.
 inline constexpr char kTokenVariable[] = "TORCHBRIDGE_RDZV_TOKEN";
+// The same on its way through Slurm's --export, which keeps names that begin with SLURM_. The
+// plugin sets it, and removes it again in batch scripts and tasks.
+inline constexpr char kCarriedTokenVariable[] = "SLURM_TORCH_ENV_TOKEN";
 // Characters of a token. 32 hexadecimal digits hold 128 bits.
 inline constexpr std::size_t kShortestToken = 16, kLongestToken = 1024;
 

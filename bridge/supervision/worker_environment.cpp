@@ -35,8 +35,9 @@ EnvMap common_environment(const EnvMap& environment, const RunOptions& options,
                           int local_world_size) {
   EnvMap common;
   for (const auto& [name, value] : environment) {
-    if (name == kListenVariable || name == kTokenVariable) continue;  // the agent's own
-    common.set(name, value);
+    const bool is_own =
+        name == kListenVariable || name == kTokenVariable || name == kCarriedTokenVariable;
+    if (!is_own) common.set(name, value);
   }
   common.set("ROLE_NAME", options.role);
   common.set("TORCHELASTIC_SIGNALS_TO_HANDLE", joined(options.signals_to_handle, ",", signal_name));

@@ -213,6 +213,14 @@ expect '0/2
 expect_no_message "the steps of a job have no token"
 on_login sbatch -Q --wait --torch-env -N1 -o "$work/batch" --wrap 'echo ${#TORCHBRIDGE_RDZV_TOKEN}'
 [[ $(cat "$work/batch") == 32 ]] || fail "the batch script has no token: $(cat "$work/batch")"
+# Also with --export, which removes the variable from the job and from its steps.
+show_token='echo $TORCHBRIDGE_RDZV_TOKEN; env | grep ^SLURM_TORCH_ENV_TOKEN || true'
+for export in NONE HOME; do
+  on_login sbatch -Q --wait --torch-env --export=$export -N1 -o "$work/batch" \
+    --wrap "$show_token; for step in 1 2; do srun -Q /bin/sh -c '$show_token'; done"
+  [[ $(wc -l <"$work/batch") == 3 && $(sort -u "$work/batch") =~ ^[0-9a-f]{32}$ ]] ||
+    fail "the job and its steps have not one token with --export=$export: $(cat "$work/batch")"
+done
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 sh -c "$show"
 (($(grep -c "this run has no token: whoever reaches [0-9.]* port [0-9]* and gives the run's id can join" \
   "$work/stderr") == 1)) || fail "no warning, or several: $(cat "$work/stderr")"

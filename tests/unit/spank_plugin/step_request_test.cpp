@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "bridge/core/agent_command.h"
 #include "bridge/net/random_token.h"
 
 namespace torchbridge {
@@ -24,6 +25,7 @@ class StepRequestTest : public ::testing::Test {
   static void clear() {
     clear_step_request();
     for (const char* name : kReplaced) unsetenv(name);
+    for (const char* name : {kTokenVariable, kCarriedTokenVariable}) unsetenv(name);
   }
 };
 
@@ -90,6 +92,23 @@ TEST_F(StepRequestTest, PluginVariablesAreTheRequestAndTheMarks) {
   for (const char* name : {"GROUP_RANK", "SLURM_TORCH_ENV_STEP", "OTHER"})
     EXPECT_TRUE(rest.has(name)) << name;
   EXPECT_EQ(without_plugin_variables({{"RANK", "3"}}).get("RANK"), "3");
+}
+
+// Slurm's --export keeps names that begin with SLURM_.
+TEST_F(StepRequestTest, CarriesATokenThatExportRemoves) {
+  carry_token();
+  EXPECT_FALSE(EnvMap::from(environ).has(kCarriedTokenVariable));
+  setenv(kTokenVariable, kToken.c_str(), 1);
+  carry_token();
+  const std::string carried = getenv(kCarriedTokenVariable);
+  for (const char* name : {"SLURM_JOB_ID", "TORCHBRIDGE_RDZV_TOKEN"}) {
+    const EnvMap rest = without_plugin_variables({{kCarriedTokenVariable, carried}, {name, ""}});
+    EXPECT_EQ(rest.get("TORCHBRIDGE_RDZV_TOKEN"), kToken);
+    EXPECT_FALSE(rest.has(kCarriedTokenVariable));
+  }
+  EXPECT_EQ(without_plugin_variables({{kCarriedTokenVariable, carried}, {kTokenVariable, "other"}})
+                .get(kTokenVariable),
+            "other");
 }
 
 // Requests of all versions have the listener's port.
