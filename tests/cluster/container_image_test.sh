@@ -24,7 +24,7 @@ for database in passwd group shadow hosts networks protocols services ethers rpc
 done >"$image/etc/nsswitch.conf"
 chmod -R go+rX "$work"
 
-with_slurmstepd n1 "/usr/bin/strace -f -s 256 -e trace=file,network,setns -o $work/\$\$.trace"
+with_slurmstepd n1 "/usr/bin/strace -f -s 256 -e trace=file,network,process,setns -o $work/\$\$.trace"
 strace_files=("${changed[@]}")
 # In place of with_plugstack, which would take the wrapper of slurmstepd away.
 find_plugstack
@@ -53,20 +53,36 @@ done
 
 all_ended() { ! pgrep -f "$work/slurmstepd" >/dev/null; }
 wait_for 30 all_ended
-# A process is in the image from setns(CLONE_NEWNS) on, and is the user's program from execve on. Not counted:
+# A process is in the image from setns(CLONE_NEWNS) on, or from its start where its parent is, and is the user's program
+# from execve on. The call that starts a child may return after the child's first calls: the first reading of the traces
+# finds its parent. Not counted:
 # - /proc, /sys and /dev: the kernel's, as enroot mounts them. Where an image leaves them unmounted its files are read,
 #   as text within bounds and with the user's rights, and nothing of them is loaded (SECURITY.md).
 # - O_PATH of the folder of error files: it opens neither a file nor a device or a pipe, and runs nothing; it gives the
 #   place in which slurmstepd's child, with the user's rights, looks for the file later.
+# - Connections to addresses, but for a resolver's port: tasks speak to srun and to each other.
 awk '
+  function begin(process, parent) {
+    if (process in begun) return
+    begun[process] = 1
+    inside[process] = inside[parent]
+    if (inside[process]) ++inherited
+  }
+  { starts = / (clone|clone3|fork|vfork)(\(| resumed>).* = [0-9]+$/ }
+  reading == 1 { if (starts) parent_of[$NF] = $1; next }
+  { begin($1, parent_of[$1]) }
+  starts { begin($NF, $1) }
   / setns\(.*CLONE_NEWNS/ { inside[$1] = 1; ++entered }
-  / execve\(/ { delete inside[$1] }
-  inside[$1] && / (open|openat|openat2|connect)\(/ {
+  / execve(\(| resumed>).* = 0$/ { inside[$1] = 0 }
+  inside[$1] && / (open|openat|openat2|connect)\(|htons\(53\)/ {
     if ($0 ~ /"\/(proc|sys|dev)\//) next
     if ($0 ~ /"\/tmp\/torch-env-[0-9]+\/", O_RDONLY\|O_CLOEXEC\|O_PATH\|O_DIRECTORY/) next
     if ($0 ~ / openat\(AT_FDCWD, "\/tmp\/torch-env-[0-9]+\/", O_/ && $0 ~ /O_PATH/) next
-    if ($0 ~ / connect\(/ && $0 !~ /sun_path="\//) next
+    if ($0 ~ / connect\(/ && $0 !~ /sun_path="\/|htons\(53\)/) next
     print "in the image: " substr($0, 1, 200); bad = 1
   }
-  END { print entered + 0 " tasks have entered the image"; exit bad || entered < 20 }' "$work"/*.trace ||
-  fail "a file of the image was opened before the program ran"
+  END {
+    print entered + 0 " tasks have entered the image, and started " inherited + 0 " processes there"
+    exit bad || entered < 20 || inherited < 10
+  }' reading=1 "$work"/*.trace reading=2 "$work"/*.trace ||
+  fail "a file of the image was opened, or a name resolved, before the program ran"

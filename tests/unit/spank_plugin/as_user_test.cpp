@@ -1,5 +1,6 @@
 #include "spank_plugin/as_user.h"
 
+#include <grp.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -40,9 +42,14 @@ TEST(RunAsUser, TakesNoChildThatItCannotWaitForAsASuccess) {
 
 TEST(RunAsUser, HasTheUsersRights) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr gid_t kGroup = 65532;
+  std::vector<gid_t> before(static_cast<std::size_t>(getgroups(0, nullptr)));
+  ASSERT_EQ(getgroups(static_cast<int>(before.size()), before.data()), before.size());
+  ASSERT_EQ(setgroups(1, &kGroup), 0);  // as root's own, of which the user must have none
   EXPECT_TRUE(run_as_user({65534, 65533}, kLimit, [] {
-    return geteuid() == 65534 && getegid() == 65533 && setuid(0) != 0;
+    return geteuid() == 65534 && getegid() == 65533 && getgroups(0, nullptr) == 0 && setuid(0) != 0;
   }));
+  EXPECT_EQ(setgroups(before.size(), before.data()), 0);
 }
 
 // Slurmstepd's memory: neither for the user's debugger nor in a core file.
