@@ -27,7 +27,8 @@ for way in 'early :' 'stopped :'; do
   on_login runuser -u daemon -- env -C / salloc -Q -N2 -n2 -w n0,n1 sh -c "
     echo \$SLURM_JOB_ID >$work/code; until grep -q listens $work/listens; do sleep 0.05; done
     srun sh -c '[ \$SLURM_PROCID = 1 ] || exit 0
-      TORCHBRIDGE_OPTIONS=port=29445 $torchbridge run --nproc-per-node 1 --grace 5 sh -c \"${way#* }; while :; do sleep 0.05; done\"
+      TORCHBRIDGE_OPTIONS=port=29445 $torchbridge run --nproc-per-node 1 --grace 5 \
+        sh -c \"${way#* }; while :; do sleep 0.05; done\"
       echo \$? >$work/code'" 2>"$work/error" & job=$!
   wait_for 30 test -s "$work/code"
   on_node n0 runuser -u nobody -- /usr/bin/python3 "$work/stranger.py" n0:29445 "slurm-$(cat "$work/code").0" 2,2,2,0 \
