@@ -75,6 +75,7 @@ class Coordinator {
 
   bool has_ended() const { return phase_ == Phase::kEnded; }
   const Welcome& keep_alive() const { return rules_.keep_alive; }
+  int most_nodes() const { return rules_.shape.max_nodes; }
   int restarts_used() const { return restarts_; }
   // With all attempts so far, and the exit code when the run has ended.
   const RunReport& report() const { return report_; }

@@ -54,7 +54,8 @@ CoordinatorServer::CoordinatorServer(Socket listener, Socket epoll, RunKey key,
       epoll_(std::move(epoll)),
       key_(std::move(key)),
       coordinator_(std::move(coordinator)),
-      keep_alive_(coordinator_.keep_alive()) {}
+      keep_alive_(coordinator_.keep_alive()),
+      most_strangers_(kMostStrangers + static_cast<std::size_t>(coordinator_.most_nodes())) {}
 
 CoordinatorServer::Time CoordinatorServer::next_deadline() const {
   return std::min(next_sweep_, coordinator_.next_deadline());
@@ -65,12 +66,13 @@ CoordinatorServer::Time CoordinatorServer::next_deadline() const {
 void CoordinatorServer::carry(Time now) {
   constexpr int kMostEvents = 256;
   epoll_event events[kMostEvents];
+  bool has_accepted = false;  // once in a call: so the work of each is bounded
   for (int count = kMostEvents; count == kMostEvents;) {
     count = epoll_wait(epoll_.descriptor(), events, kMostEvents, 0);
     for (int i = 0; i < count; ++i) {
       const auto id = static_cast<MemberId>(events[i].data.u64);
       if (id == kListener) {
-        accept_all(now);
+        if (!std::exchange(has_accepted, true)) accept_some(now);
       } else if (peers_.contains(id)) {
         read(id, now);
       }
@@ -79,10 +81,6 @@ void CoordinatorServer::carry(Time now) {
   if (now >= next_sweep_) sweep(now);
   coordinator_.pass_time(now);
   deliver(now);
-  if (!is_crowded_ || strangers() >= kMostStrangers) return;
-  is_crowded_ = is_flooded_ = false;
-  crowded_until_ = now;
-  watch_listener(true);  // for the next call: so the work of each is bounded
 }
 
 void CoordinatorServer::stop(int signal, Time now) {
@@ -95,9 +93,9 @@ void CoordinatorServer::fail(const std::string& reason, Time now) {
   deliver(now);
 }
 
-void CoordinatorServer::accept_all(Time now) {
-  for (;;) {
-    if (strangers() >= kMostStrangers) return begin_crowd(now);
+void CoordinatorServer::accept_some(Time now) {
+  constexpr int kAtOnce = kMostStrangers / 4;  // what these send is read before the next come
+  for (int i = 0; i < kAtOnce; ++i) {
     Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.open()) {
       const bool is_short_of_something =
@@ -107,6 +105,7 @@ void CoordinatorServer::accept_all(Time now) {
     }
     std::string nonce = random_token();
     if (nonce.empty()) continue;  // the kernel has no random numbers yet
+    if (strangers_.size() >= most_strangers_) close(strangers_.front(), "gives way", now);
     do {
       last_id_ = last_id_ % INT_MAX + 1;  // strangers may connect for weeks
     } while (peers_.contains(last_id_));
@@ -117,21 +116,9 @@ void CoordinatorServer::accept_all(Time now) {
     peer.accepted = peer.last_heard = peer.last_sent = now;
     peer.connection.send(peer.proof.challenge() + "\n");
     watch(id, peer, EPOLL_CTL_ADD);
-    next_sweep_ = std::min(
-        next_sweep_,
-        after(now, std::min<Seconds>(kCrowdedDeadline, Seconds(keep_alive_.keep_alive_interval))));
+    strangers_.push_back(id);
+    next_sweep_ = std::min(next_sweep_, now + kProofDeadline);
   }
-}
-
-void CoordinatorServer::begin_crowd(Time now) {
-  const bool is_new =
-      !is_crowded_ && (crowded_until_ == Time::min() || now > crowded_until_ + kCrowdedDeadline);
-  if (is_new) crowded_since_ = now;
-  is_crowded_ = true;
-  is_flooded_ = now >= crowded_since_ + kCrowdedDeadline;
-  // Some may have been here for longer than they now may be.
-  next_sweep_ = std::min(next_sweep_, now);
-  watch_listener(false);
 }
 
 // The connection stays in the kernel's queue, where it would wake this process again and again.
@@ -226,7 +213,7 @@ void CoordinatorServer::receive(MemberId id, AgentConnection& peer, const AgentM
     send_outgoing(now);  // Welcome comes before anything else
     if (peer.is_closing) return;
     peer.has_joined = true;
-    ++members_;
+    std::erase(strangers_, id);
     send(id, Alive{clock_now(), 0}, now);
   } else {
     coordinator_.receive(id, message, now);
@@ -234,11 +221,7 @@ void CoordinatorServer::receive(MemberId id, AgentConnection& peer, const AgentM
 }
 
 CoordinatorServer::Time CoordinatorServer::lost_at(const AgentConnection& peer) const {
-  if (!peer.has_joined) {
-    return peer.accepted + (is_flooded_   ? kFloodedDeadline
-                            : is_crowded_ ? kCrowdedDeadline
-                                          : kProofDeadline);
-  }
+  if (!peer.has_joined) return peer.accepted + kProofDeadline;
   return after(peer.last_heard,
                Seconds(keep_alive_.keep_alive_interval) * keep_alive_.keep_alive_attempts);
 }
@@ -312,9 +295,10 @@ void CoordinatorServer::send(MemberId id, const AgentMessage& message, Time now)
 void CoordinatorServer::close(MemberId id, const std::string& how, Time now) {
   const bool was_member = peers_.at(id).has_joined;
   peers_.erase(id);
-  if (!was_member) return;
-  --members_;
-  coordinator_.lose(id, how, now);
+  if (was_member)
+    coordinator_.lose(id, how, now);
+  else
+    std::erase(strangers_, id);
 }
 
 }  // namespace torchbridge

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -16,10 +17,9 @@ namespace torchbridge {
 // Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). Who connects
 // gets a challenge, and no answer until it has proven that it has the key of the run
 // (connection_proof.h): else it is closed, and so is one that has not joined within kProofDeadline,
-// whatever it sends. Of those at most kMostStrangers are open at a time, and others wait in the
-// kernel's queue. Where so many are open, each is closed after kCrowdedDeadline, and after
-// kFloodedDeadline where that has lasted: an agent proves that it belongs to the run at once. A
-// member that sends nothing for keep_alive_attempts intervals is lost. One thread.
+// whatever it sends. Of more than kMostStrangers, beside one for each node, the oldest is closed:
+// an agent proves that it belongs to the run at once. A member that sends nothing for
+// keep_alive_attempts intervals is lost. One thread.
 class CoordinatorServer {
  public:
   using Time = CoordinationTime;
@@ -35,7 +35,7 @@ class CoordinatorServer {
   void fail(const std::string& reason, Time now);
   void hold() { coordinator_.hold(); }
   // Members are still connected, which have not all read the end of the run.
-  bool has_members() const { return members_ > 0; }
+  bool has_members() const { return peers_.size() > strangers_.size(); }
   const Coordinator& coordinator() const { return coordinator_; }
   std::vector<std::string> take_lines();  // for the user; each is given once
 
@@ -54,9 +54,7 @@ class CoordinatorServer {
   };
 
   CoordinatorServer(Socket listener, Socket epoll, RunKey key, Coordinator coordinator);
-  int strangers() const { return static_cast<int>(peers_.size()) - members_; }
-  void accept_all(Time now);
-  void begin_crowd(Time now);
+  void accept_some(Time now);
   void pause_accepting(int error, Time now);
   void watch_listener(bool accepts) const;
   void read(MemberId id, Time now);
@@ -77,23 +75,19 @@ class CoordinatorServer {
   RunKey key_;
   Coordinator coordinator_;
   Welcome keep_alive_;
+  std::size_t most_strangers_;
   std::map<MemberId, AgentConnection> peers_;
+  std::deque<MemberId> strangers_;  // of peers_, that have not joined: the oldest is the first
   MemberId last_id_ = 0;
-  int members_ = 0;
   std::vector<MemberId> closing_;
   std::vector<std::string> lines_;
   Time next_sweep_ = Time::max();
   // Addresses that the user has been told of.
   std::set<std::string> of_torchrun_, with_other_key_, of_other_users_;
-  bool is_crowded_ = false;  // kMostStrangers are open
-  bool is_flooded_ = false;  // and were, with pauses of at most kCrowdedDeadline, for as long
-  Time crowded_since_{}, crowded_until_ = Time::min();
   bool is_short_ = false;  // of descriptors or memory, now or before
 };
 
 inline constexpr int kMostStrangers = 256;
-// From accept.
-inline constexpr std::chrono::milliseconds kProofDeadline{5000}, kCrowdedDeadline{1000},
-    kFloodedDeadline{50};
+inline constexpr std::chrono::milliseconds kProofDeadline{5000};  // from accept
 
 }  // namespace torchbridge
