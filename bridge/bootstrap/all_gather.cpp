@@ -49,7 +49,7 @@ constexpr milliseconds kConnectLimit{3000}, kAcknowledgeLimit{1000};
 // time.
 constexpr std::size_t kMostStrangers = 256;
 constexpr milliseconds kStrangerLimit{5000};
-constexpr const char* kNoAnswer = "the program that listens there does not belong to this job";
+constexpr const char* kOfAnotherJob = "the program that listens there does not belong to this job";
 constexpr milliseconds kGrace{
     1000};  // at the timeout a listener sends who is missing: time for that message
 
@@ -196,7 +196,7 @@ class Gatherer {
       const auto now = Clock::now();
       if (std::find(arrived_.begin(), arrived_.end(), false) == arrived_.end()) return finish();
       if (now >= deadline()) return timed_out();
-      if (now >= connect_deadline()) return no_answer(hosts_tried());
+      if (now >= connect_deadline()) return unreached(hosts_tried());
       begin_calls(now);
       wait(now);
       if (outcome_) return std::move(*outcome_);
@@ -407,7 +407,7 @@ class Gatherer {
         const bool is_connected = call.state == Call::State::kConnected;
         retry_later(
             call, later,
-            is_connected ? kNoAnswer : cannot_connect(endpoint_of(call), ETIMEDOUT).message);
+            is_connected ? kOfAnotherJob : cannot_connect(endpoint_of(call), ETIMEDOUT).message);
       }
       if (call.in_use() && superfluous(call)) retry_later(call, later, "");
     }
@@ -534,7 +534,7 @@ class Gatherer {
       if (const auto reached = connected(call.socket, endpoint_of(call)); !reached) {
         return retry_later(call, now, reached.error().message);
       }
-      if (!send_all(call.socket, own_values())) return retry_later(call, now, kNoAnswer);
+      if (!send_all(call.socket, own_values())) return retry_later(call, now, kOfAnotherJob);
       call.state = Call::State::kConnected;
       // A busy listener takes its time.
       call.give_up_at = now + kAcknowledgeLimit + milliseconds(group_.size);
@@ -544,7 +544,8 @@ class Gatherer {
     const bool stays = receive(call.socket, call.received, format_.longest());
     while (!outcome_) {
       const auto message = format_.read(call.received);
-      if (!message || (message->kind.empty() && !stays)) return retry_later(call, now, kNoAnswer);
+      if (!message || (message->kind.empty() && !stays))
+        return retry_later(call, now, kOfAnotherJob);
       if (message->kind.empty()) return;
       handle(call, *message);
     }
@@ -557,8 +558,8 @@ class Gatherer {
     } else if (message.kind == "error") {
       const std::string reason = visible_line(message.body, format_.longest());
       outcome_ = Error{.message = fail(reason).message, .reported_elsewhere = true};
-    } else if (message.kind == "no_answer" && call.on_this_node()) {
-      outcome_ = no_answer(message.body);
+    } else if (message.kind == "unreached" && call.on_this_node()) {
+      outcome_ = unreached(message.body);
     } else if (message.kind == "answer") {
       outcome_ = answer(split_values(message.body));
     }
@@ -585,8 +586,8 @@ class Gatherer {
     return Gathered{std::move(values), {}};
   }
 
-  Gathered no_answer(const std::string& hosts) {
-    send_to_callers("no_answer", hosts, true);
+  Gathered unreached(const std::string& hosts) {
+    send_to_callers("unreached", hosts, true);
     return Gathered{{}, hosts};
   }
 
@@ -607,7 +608,7 @@ class Gatherer {
                     "this program, and do all share one network namespace?",
                     seconds(timeout_)));
     }
-    if (call == nullptr) return no_answer(hosts_tried());
+    if (call == nullptr) return unreached(hosts_tried());
     return fail(
         formatted("{} port {}, the rendezvous of the nodes of this job, did not answer within {}",
                   call->host, group_.ports[call->port], seconds(timeout_)));

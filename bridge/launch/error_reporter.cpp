@@ -13,7 +13,7 @@ namespace {
 // The name is held until this process ends.
 bool is_first_on_node(const EnvMap& environment) {
   const std::string job = job_key(environment) + key_of_pmi(environment);
-  return job.empty() || hold_name("error" + job);
+  return job.empty() || claim_name("error" + job);
 }
 
 }  // namespace

@@ -259,7 +259,7 @@ bool port_is_free(int port) {
   return bind(socket.descriptor(), address->get(), address->size) == 0 || errno != EADDRINUSE;
 }
 
-bool hold_name(const std::string& key) {
+bool claim_name(const std::string& key) {
   static std::set<std::string> held;
   if (held.contains(key)) return true;
   for (int number = 0; number < kNames; ++number) {

@@ -67,7 +67,7 @@ bool port_is_free(int port);
 // Only one process of this user holds a key until it, and what it becomes by exec, has ended. False
 // where another process holds it; true again in one that does, and where other users hold all
 // names. From one thread.
-bool hold_name(const std::string& key);
+bool claim_name(const std::string& key);
 
 // Close-on-exec and O_NONBLOCK are set. An error where other sockets have all names or, to connect,
 // where no process of this user listens.

@@ -266,7 +266,7 @@ std::optional<std::string> store_loss_message(const BrokenGroup& group, StoreAns
   if (contains(group.aborted_ranks, 0) || host_name() != group.join_result.reporter_host)
     return std::nullopt;
   const Endpoint& store = *group.join_result.served_by_rank_0;
-  if (!hold_name("lost/" + store.host + "/" + std::to_string(store.port))) return std::nullopt;
+  if (!claim_name("lost/" + store.host + "/" + std::to_string(store.port))) return std::nullopt;
   std::this_thread::sleep_for(kStragglers);
   const std::string who = with_hosts(group, {0});
   if (answer != StoreAnswer::kNoAnswer) return lost_connection_error(who);

@@ -255,8 +255,8 @@ TEST_F(TwoNodes, ALineThatAnotherNodeSendsIsNotShown) {
     return hex_of(hmac_sha256(group.secret, group.job + "\n" + kind + "\n" + body));
   };
   const std::string length = std::to_string(line.size());
-  const std::string message = "torchbridge no_answer " + length + " " +
-                              proof("head no_answer", length) + " " + proof("no_answer", line) +
+  const std::string message = "torchbridge unreached " + length + " " +
+                              proof("head unreached", length) + " " + proof("unreached", line) +
                               "\n" + line;
   ASSERT_GT(send(peer.descriptor(), message.data(), message.size(), MSG_NOSIGNAL), 0);
   const auto gathered = second.get();

@@ -197,11 +197,11 @@ TEST(Reserve, GetsAPortAgainThatThisProcessHasReserved) {
 TEST(Names, OneProcessHoldsAKey) {
   const std::string key = "held by a child of " + std::to_string(getpid());
   {
-    const Child holder([&] { return hold_name(key); });
-    EXPECT_FALSE(hold_name(key));
+    const Child holder([&] { return claim_name(key); });
+    EXPECT_FALSE(claim_name(key));
   }
-  EXPECT_TRUE(hold_name(key));
-  EXPECT_TRUE(hold_name(key)) << "the same process";
+  EXPECT_TRUE(claim_name(key));
+  EXPECT_TRUE(claim_name(key)) << "the same process";
 }
 
 // Any user can bind any abstract name.
@@ -219,10 +219,10 @@ TEST(Names, ThoseThatAnotherUserHasArePassedOver) {
     const std::string held = key + (listens ? " listening" : " bound");
     const Child other_attacker([&] { return take_as_nobody(held, 5, listens); });
     {
-      const Child holder([&] { return hold_name(held); });
-      EXPECT_FALSE(hold_name(held)) << "a process of this user has it";
+      const Child holder([&] { return claim_name(held); });
+      EXPECT_FALSE(claim_name(held)) << "a process of this user has it";
     }
-    EXPECT_TRUE(hold_name(held));
+    EXPECT_TRUE(claim_name(held));
   }
 }
 
