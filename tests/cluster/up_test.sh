@@ -4,4 +4,4 @@ source "$(dirname "$0")/case.sh"
 "$CLUSTER" down --name "$CLUSTER_NAME"
 plugin=$1
 shift
-exec "$CLUSTER" up --name "$CLUSTER_NAME" --nodes 4 --cpus 8 --gpus 2 --plugin "$plugin" "${@/#/--conf=}"
+"$CLUSTER" up --name "$CLUSTER_NAME" --nodes 4 --cpus 8 --gpus 2 --plugin "$plugin" "${@/#/--conf=}"

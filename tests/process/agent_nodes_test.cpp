@@ -396,7 +396,8 @@ TEST(AgentNodes, TheSummaryNamesANodeThatWasLostAndNoWorkerThatWasEnded) {
   nodes[1].signal(SIGKILL);
   EXPECT_EQ(nodes.wait(0), 1);
   EXPECT_EQ(count_of(nodes[0].error(), "root cause: node "), 1) << nodes[0].error();
-  EXPECT_EQ(count_of(nodes[0].error(), "ended because of it: rank 0"), 1) << nodes[0].error();
+  // Which rank this node has depends on who joined first.
+  EXPECT_EQ(count_of(nodes[0].error(), "ended because of it: rank "), 1) << nodes[0].error();
 }
 
 TEST(AgentNodes, AnAgentThatIsStoppedIsLostAndJoinsAgainWhenItContinues) {

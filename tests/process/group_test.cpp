@@ -208,9 +208,9 @@ TEST(Group, ARankThatFailsWhileTheBackendConnectsEndsTheOthers) {
   Ranks killed(3, run("fails_in_the_backend", "killed"));
   EXPECT_EQ(killed.wait(kSoon), (std::vector<int>{1, 128 + SIGKILL, 1})) << killed.errors();
   EXPECT_EQ(lines_in(killed.errors()), 1) << killed.errors();
-  const std::string expected =
-      "the connection to rank 1 on " + torchbridge::host_name() + " was lost: process killed";
-  EXPECT_TRUE(contains(killed.errors(), expected)) << killed.errors();
+  // Its host is in the store, which may not answer in time while the backend waits for it, too.
+  EXPECT_TRUE(contains(killed.errors(), "the connection to rank 1 ")) << killed.errors();
+  EXPECT_TRUE(contains(killed.errors(), " was lost: process killed")) << killed.errors();
 }
 
 TEST(Group, AnAbortThatHangsEndsTheProcessWithItsMessage) {
