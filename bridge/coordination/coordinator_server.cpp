@@ -94,8 +94,9 @@ void CoordinatorServer::fail(const std::string& reason, Time now) {
 }
 
 void CoordinatorServer::accept_some(Time now) {
-  constexpr int kAtOnce = kMostStrangers / 4;  // what these send is read before the next come
-  for (int i = 0; i < kAtOnce; ++i) {
+  // What these send is read before the next come.
+  constexpr int kAcceptedAtOnce = kMostStrangers / 4;
+  for (int i = 0; i < kAcceptedAtOnce; ++i) {
     Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.open()) {
       const bool is_short_of_something =
