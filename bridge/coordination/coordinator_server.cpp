@@ -118,7 +118,10 @@ void CoordinatorServer::accept_some(Time now) {
     peer.connection.send(peer.proof.challenge() + "\n");
     watch(id, peer, EPOLL_CTL_ADD);
     strangers_.push_back(id);
-    next_sweep_ = std::min(next_sweep_, now + kProofDeadline);
+    // It may have joined by then.
+    next_sweep_ = std::min(
+        next_sweep_,
+        after(now, std::min<Seconds>(kProofDeadline, Seconds(keep_alive_.keep_alive_interval))));
   }
 }
 

@@ -21,8 +21,10 @@ const std::string kNonce(32, 'a');
 // A coordinator of a run of two nodes, with a clock of its own.
 class ServedRun : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { open(Welcome()); }
+  void open(const Welcome& keep_alive) {
     CoordinatorRules rules;
+    rules.keep_alive = keep_alive;
     rules.run_id = "run";
     rules.shape = {2, 2, 2, 0};
     auto listener = listen_on({"127.0.0.1", 0});
@@ -213,6 +215,15 @@ TEST_F(ServedRun, AnswersAnAgentAlsoWhereManyAreSilent) {
   EXPECT_TRUE(is_closed(silent.front()));
   EXPECT_FALSE(is_closed(silent.back()));
   EXPECT_FALSE(is_closed(member_before));
+}
+
+// Also where the interval is shorter than the time that a connection has to join.
+TEST_F(ServedRun, ShowsANewMemberWithinTheIntervalThatItIsAlive) {
+  open({1, 2});
+  const Socket agent = member("n1");
+  (void)come(agent);
+  pass(milliseconds(1500));
+  EXPECT_NE(come(agent).find("\"kind\":\"alive\""), std::string::npos);
 }
 
 TEST_F(ServedRun, LosesAMemberThatSendsWhatNoAgentSends) {
