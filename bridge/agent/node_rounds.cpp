@@ -201,8 +201,9 @@ void NodeRounds::report_wait(SteadyTime now) {
 }
 
 void NodeRounds::report_unknown_coordinator() {
-  if (!is_reporter() || has_reported_unknown_coordinator_ || !client_->has_joined() ||
-      knows_coordinator())
+  // Of a launcher's agents, whose lines are in one place, the coordinator says so for all.
+  if (endpoint_.is_of_launcher || has_reported_unknown_coordinator_ || !is_reporter() ||
+      !client_->has_joined() || knows_coordinator())
     return;
   has_reported_unknown_coordinator_ = true;
   print_line(context_,
@@ -260,14 +261,10 @@ void NodeRounds::receive(const AgentMessage& message) {
   }
 }
 
-bool NodeRounds::knows_coordinator() const {
-  return server_ || endpoint_.is_of_launcher || client_->knows_coordinator();
-}
+bool NodeRounds::knows_coordinator() const { return server_ || client_->knows_coordinator(); }
 
 bool NodeRounds::is_success_owed() const {
-  // A launcher's agents have agreed on an address: another program may have the port.
-  const bool is_known = server_ || client_->knows_coordinator();
-  return is_in_round_ || start_ || (owes_success_ && !is_known);
+  return is_in_round_ || start_ || (owes_success_ && !knows_coordinator());
 }
 
 void NodeRounds::on_stop_signal(int signal) {

@@ -21,7 +21,7 @@ done
 cp "$SOURCE_DIR/tests/programs/agent_stranger.py" "$work/stranger.py"
 chmod 644 "$work/stranger.py"
 for way in 'early :' 'stopped :'; do
-  rm -f "$work/job" "$work/code"
+  rm -f "$work/code"
   install -o daemon -m 644 /dev/null "$work/code"
   : >"$work/listens"
   on_login runuser -u daemon -- env -C / salloc -Q -N2 -n2 -w n0,n1 sh -c "
