@@ -10,7 +10,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include <torchbridge/errors.h>
@@ -29,7 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kAdvice = "; give a --checkpoint-dir that all ranks can write to";
-constexpr std::chrono::milliseconds kRetry{50};
 
 // The errors of `operation` get the advice.
 template <class Operation>
@@ -118,12 +116,8 @@ Socket acquire_folder(const fs::path& folder) {
 }
 
 bool wait_visible(const fs::path& path) {
-  const auto deadline = std::chrono::steady_clock::now() + kVisibleTimeout;
-  while (access(path.c_str(), F_OK) != 0) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(kRetry);
-  }
-  return true;
+  return becomes_visible([&] { return access(path.c_str(), F_OK) == 0; },
+                         std::chrono::steady_clock::now() + kVisibleTimeout);
 }
 
 // A save in small: a folder to which all ranks write gets another name and is synced under it.

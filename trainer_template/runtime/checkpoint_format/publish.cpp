@@ -35,19 +35,26 @@ bool has_size(const fs::path& file, std::uint64_t size) {
 }
 
 void check_sizes(const fs::path& folder, const Manifest& manifest, milliseconds visible) {
-  constexpr milliseconds kRetry{50};
   const auto deadline = std::chrono::steady_clock::now() + visible;
   for (const FileRecord& file : manifest.files) {
-    while (!has_size(folder / file.name, file.size)) {
-      if (std::chrono::steady_clock::now() >= deadline)
-        throw TrainError(formatted("'{}' is not there with the {} bytes that were written",
-                                   (folder / file.name).string(), file.size));
-      std::this_thread::sleep_for(kRetry);
-    }
+    const fs::path path = folder / file.name;
+    if (!becomes_visible([&] { return has_size(path, file.size); }, deadline))
+      throw TrainError(formatted("'{}' is not there with the {} bytes that were written",
+                                 path.string(), file.size));
   }
 }
 
 }  // namespace
+
+bool becomes_visible(const std::function<bool()>& is_there,
+                     std::chrono::steady_clock::time_point deadline) {
+  constexpr milliseconds kRetry{50};
+  while (!is_there()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kRetry);
+  }
+  return true;
+}
 
 std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps,
                                           const Retention& retention) {

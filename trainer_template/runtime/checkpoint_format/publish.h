@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ namespace torchbridge::train {
 
 // NFS clients cache attributes for three seconds (acregmin).
 constexpr std::chrono::milliseconds kVisibleTimeout{4000};
+// Of what another node has written: looks until it is there. False where it is not by then.
+bool becomes_visible(const std::function<bool()>& is_there,
+                     std::chrono::steady_clock::time_point deadline);
 
 // In the folder of checkpoints: a link to the newest one.
 constexpr const char* kLatestLink = "latest";
