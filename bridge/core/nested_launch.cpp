@@ -11,6 +11,10 @@ namespace {
 constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
 constexpr const char* kSetters[] = {"plugin", "exec", "run"};  // by SetBy
 
+// How the names of variables begin that launchers set for each process; PMIX_MCA_* is the user's.
+constexpr std::string_view kOfLaunchers[] = {"SLURM_STEP", "OMPI_COMM_WORLD_", "MPI_LOCAL", "PMI_",
+                                             "PMIX_",      "FLUX_TASK_"};
+
 }  // namespace
 
 Setter setter_of(const EnvMap& environment) {
@@ -42,6 +46,16 @@ EnvMap without_outer_run(const EnvMap& environment, const LaunchFacts& facts) {
                           name == "TORCHBRIDGE_LISTEN_FD" || name == "TORCHELASTIC_ERROR_FILE" ||
                           std::ranges::find(names, name, &Variable::first) != names.end();
     if (!is_outer) rest.set(name, value);
+  }
+  return rest;
+}
+
+EnvMap without_launch(const EnvMap& environment) {
+  EnvMap rest;
+  for (const auto& [name, value] : without_outer_run(environment, {.launcher = "none"})) {
+    const bool is_of_launcher = std::ranges::any_of(
+        kOfLaunchers, [&](std::string_view beginning) { return name.starts_with(beginning); });
+    if (!is_of_launcher || name.starts_with("PMIX_MCA_")) rest.set(name, value);
   }
   return rest;
 }

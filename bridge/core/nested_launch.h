@@ -45,4 +45,8 @@ void add_setter(const Setter& setter, const EnvMap& environment, std::vector<Var
 // Unchanged where the variables are this launch's, torchrun's, or a user's.
 EnvMap without_outer_run(const EnvMap& environment, const LaunchFacts& facts);
 
+// Of a process that no launcher has started, as a batch script: without the variables that
+// launchers and torchbridge set for the process that submitted the job. Slurm passes them on.
+EnvMap without_launch(const EnvMap& environment);
+
 }  // namespace torchbridge

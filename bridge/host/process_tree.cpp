@@ -74,6 +74,13 @@ std::vector<int> listed_children(int id) {
 
 }  // namespace
 
+std::string step_in_title(std::string_view command_line) {
+  constexpr std::string_view kBegin = "slurmstepd: [";
+  const auto end = command_line.find(']');
+  if (!command_line.starts_with(kBegin) || end == command_line.npos) return "";
+  return std::string(command_line.substr(kBegin.size(), end - kBegin.size()));
+}
+
 std::vector<ProcessEntry> this_and_ancestors() {
   constexpr std::size_t kDeepest = 256;
   std::vector<ProcessEntry> found;
@@ -81,6 +88,10 @@ std::vector<ProcessEntry> this_and_ancestors() {
     const auto process = read_stat(id);
     if (!process) break;
     found.push_back({id, process->name});
+    if (process->name == "slurmstepd") {
+      const auto command_line = read_text("/proc/" + std::to_string(id) + "/cmdline");
+      if (command_line && *command_line) found.back().step = step_in_title(**command_line);
+    }
     id = process->parent;
   }
   return found;

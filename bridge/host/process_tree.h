@@ -11,7 +11,13 @@ namespace torchbridge {
 struct ProcessEntry {
   std::int64_t id = 0;
   std::string name;  // at most 15 bytes, as the kernel keeps it
+  // Of slurmstepd: the step whose processes it starts, "7.0", or "7.batch" where it runs a batch
+  // script. Empty of others.
+  std::string step{};
 };
+
+// "7.0" of a command line "slurmstepd: [7.0]", which slurmstepd gives itself. Empty of others.
+std::string step_in_title(std::string_view command_line);
 
 // This process first, then its parent and so on, as far as /proc shows them.
 std::vector<ProcessEntry> this_and_ancestors();

@@ -40,6 +40,23 @@ Result<LaunchFacts> read_facts(const Launcher& launcher, const EnvMap& environme
       "MASTER_ADDR and MASTER_PORT for every rank"};
 }
 
+// Whether no launcher has started this process, but a batch script or a shell of salloc has. Slurm
+// gives these the variables of the step in which they were submitted.
+bool is_of_job_alone(const EnvMap& environment, const std::vector<ProcessEntry>& processes) {
+  for (const auto& process : processes) {
+    if (process.name == "salloc") return true;
+    if (process.step.empty() && launcher_with_process(process.name) != nullptr) return false;
+    if (process.step.empty()) continue;
+    const auto id = process.step.substr(process.step.find('.') + 1);
+    if (!parse_integer(id, 0, INT32_MAX)) return true;  // "batch", "interactive", "extern"
+    // The components of a heterogeneous step have ids of jobs of their own.
+    const auto job = environment.get("SLURM_JOB_ID"), step = environment.get("SLURM_STEP_ID");
+    return job && step && !environment.has("SLURM_HET_SIZE") &&
+           process.step != std::string(*job) + "." + std::string(*step);
+  }
+  return false;
+}
+
 // The pid of the task of srun, where only scripts are between it and this process; else of this
 // process. Variables do not distinguish an srun inside an mpirun's rank from the reverse, but
 // between such a task and this process there is no mpirun.
@@ -97,6 +114,7 @@ int rank_of(const LaunchOrigin& origin) {
 
 LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
     : environment(std::move(inherited)), processes(std::move(found)) {
+  if (is_of_job_alone(environment, processes)) environment = without_launch(environment);
   launcher = innermost_launcher(environment, slurm_task_or_self(environment, processes));
   if (launcher != nullptr) {
     auto read = read_facts(*launcher, environment);

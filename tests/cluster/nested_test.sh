@@ -43,3 +43,17 @@ expect_error "torchbridge: .*RANK='2'|torchbridge: WORLD_SIZE" 20 on_login env R
 expect_error "torchbridge: RANK='0' and WORLD_SIZE='8' are exported, but slurm started rank 0 of 4" 20 \
   on_login env TORCHELASTIC_RUN_ID=foo RANK=0 WORLD_SIZE=8 MASTER_ADDR=h MASTER_PORT=1 \
   srun -N2 -n4 "$torchbridge" exec -- true
+
+# A job that a task, or a rank of mpirun, submits has that launch's variables, and is no task of it: what it runs is
+# alone, and ends no step but its own.
+alone='0/1 0/1 0/1'
+for launch in "srun -N2 -n2 --torch-env" "srun -N2 -n2" "mpirun.openmpi -np 2"; do
+  for command in "$torchbridge exec -- sh -c '$show'" "$torchbridge run --nproc-per-node 1 --no-python sh -c '$show'" \
+    "salloc -Q -N1 -n1 $torchbridge exec -- sh -c '$show'"; do
+    printf '#!/bin/sh\n%s\n' "$command" >"$work/job"
+    printf '#!/bin/sh\n[ "${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID}" = 0 ] || exit 0\n%s\n' \
+      "sbatch -Q -W -N1 -n1 -o $work/job.out $work/job; cat $work/job.out" >"$work/submit"
+    chmod +x "$work/job" "$work/submit"
+    expect "$alone" on_login salloc -Q -N2 -n2 $launch "$work/submit"
+  done
+done

@@ -33,6 +33,14 @@ TEST(ProcessTree, BeginsWithThisProcessAndGoesUp) {
   EXPECT_EQ(status, 0);
 }
 
+// As slurmstepd of Slurm 22.05 names itself.
+TEST(ProcessTree, ReadsTheStepOfSlurmstepd) {
+  EXPECT_EQ(step_in_title(std::string_view("slurmstepd: [7.0]\0\0", 19)), "7.0");
+  EXPECT_EQ(step_in_title("slurmstepd: [7.batch]"), "7.batch");
+  for (const char* other : {"", "slurmstepd", "slurmstepd: [7.0", "bash slurmstepd: [7.0]"})
+    EXPECT_EQ(step_in_title(other), "") << other;
+}
+
 TEST(ProcessTree, KnowsTheCgroupsOfSteps) {
   for (const char* cgroups :
        {"9:freezer:/slurm/uid_1000/job_5/step_0/task_1\n8:cpu:/\n",

@@ -46,5 +46,50 @@ TEST(LaunchOrigin, TakesTheRunIdOfTheLaunchForThatOfAnOlderPlugin) {
   EXPECT_EQ(with_rank({{"TORCHELASTIC_RUN_ID", "slurm-4.0"}}).set_by, SetBy::kTorchrun);
 }
 
+// sbatch and salloc inside a task or a rank pass the variables of that launch on.
+TEST(LaunchOrigin, TakesAShellOfAJobForNoTaskOfTheStepAroundIt) {
+  const ProcessEntry self{9, "torchbridge"}, shell{8, "bash"}, salloc{7, "salloc"};
+  const ProcessEntry own_step{6, "slurmstepd", "5.0"}, other_step{6, "slurmstepd", "4.0"},
+      batch{6, "slurmstepd", "5.batch"}, unknown{6, "slurmstepd"};
+  struct Origin {
+    std::vector<ProcessEntry> processes;
+    std::vector<Variable> more;
+    const char* launcher;
+  };
+  const std::vector<Variable> rank = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
+  const Origin cases[] = {
+      {{self, shell, own_step}, {}, "slurm"},
+      {{self, shell, batch}, {}, ""},
+      {{self, shell, other_step}, {}, ""},
+      {{self, shell, other_step}, {{"SLURM_HET_SIZE", "2"}}, "slurm"},
+      {{self, shell, batch}, {{"SLURM_HET_SIZE", "2"}}, ""},
+      {{self, shell, salloc, own_step}, {}, ""},
+      {{self, shell, unknown}, {}, "slurm"},
+      {{self, shell}, {}, "slurm"},
+      {{self, shell, batch}, rank, ""},
+      {{self, {8, "orted"}, batch}, rank, "openmpi"},
+      {{self, {8, "mpirun"}, batch}, rank, "openmpi"},
+      {{self, shell, salloc, {6, "orted"}}, rank, ""},
+  };
+  for (const Origin& one : cases) {
+    const LaunchOrigin origin(with_variables(kTask, one.more), one.processes);
+    EXPECT_STREQ(origin.launcher == nullptr ? "" : origin.launcher->name, one.launcher)
+        << &one - cases;
+    EXPECT_EQ(origin.environment.has("SLURM_STEP_ID"), *one.launcher != '\0') << &one - cases;
+  }
+}
+
+TEST(LaunchOrigin, LeavesOutARankOfTheStepInWhichABatchScriptWasSubmitted) {
+  const EnvMap outer = with_variables(kTask, {{"RANK", "7"},
+                                              {"WORLD_SIZE", "8"},
+                                              {"MASTER_ADDR", "n0"},
+                                              {"MASTER_PORT", "29500"},
+                                              {"TORCHELASTIC_RUN_ID", "a run"},
+                                              {kSetByVariable, "plugin slurm-5.0 a run"}});
+  const LaunchOrigin origin(outer, {{9, "bash"}, {8, "slurmstepd", "6.batch"}});
+  EXPECT_FALSE(origin.environment.has("RANK"));
+  EXPECT_EQ(origin.launch(), "none");
+}
+
 }  // namespace
 }  // namespace torchbridge
