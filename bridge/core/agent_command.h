@@ -22,13 +22,17 @@ inline constexpr std::size_t kShortestToken = 16, kLongestToken = 1024;
 // `source`: the token is too short or too long.
 Result<std::string> checked_token(const std::string& source, std::string_view token);
 
-// Whether the program, or the text that a shell runs, is torchrun or `torchbridge run`. Commands in
-// a script file are not read. `program`: its name and arguments; with srun's --multi-prog the
-// content of the file is one of them.
+// Whether the program, or the text that a shell runs, is torchrun or `torchbridge run`, or starts
+// it, as `uv run torchrun train.py`. Commands in a script file are not read. `program`: its name
+// and arguments; with srun's --multi-prog the content of the file is one of them.
 bool is_agent(const std::vector<std::string>& program);
 
 // The same as is_agent(), but only torchrun that waits for the agents of other nodes: without
 // --standalone, --nnodes=1 and an endpoint on localhost.
 bool is_torchrun_of_nodes(const std::vector<std::string>& program);
+
+// Whether torchrun's options say where the agents meet: --master-addr, --master-port or
+// --rdzv-endpoint.
+bool names_rendezvous(const std::vector<std::string>& program);
 
 }  // namespace torchbridge

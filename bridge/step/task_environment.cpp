@@ -59,20 +59,20 @@ Status check_interfaces_of(const EnvMap& complete, const Layout& at) {
 }
 
 // PET_* are the defaults of the agent's options. With several tasks on a node, each agent would
-// start a full set of workers.
+// start a full set of workers. torchrun takes PET_RDZV_ENDPOINT before --master-addr, and the run's
+// id is the step's: a user who says where the agents meet gets neither.
 void add_agent_defaults(const StepPlan& plan, const EnvMap& environment,
-                        std::vector<Variable>& variables) {
+                        const std::vector<std::string>& program, std::vector<Variable>& variables) {
   const Layout& at = plan.env.layout;
   if (at.world_size != at.node_count) return;
-  const Variable defaults[] = {
-      {"PET_NNODES", std::to_string(at.node_count)},
-      {"PET_NODE_RANK", std::to_string(at.node_rank)},
-      {"PET_RDZV_ID", plan.env.run_id},
-      {"PET_RDZV_ENDPOINT", with_port(plan.env.master)},
-      {"PET_MASTER_ADDR", plan.env.master.host},
-      {"PET_MASTER_PORT", std::to_string(plan.env.master.port)},
-  };
-  variables.insert(variables.end(), std::begin(defaults), std::end(defaults));
+  variables.emplace_back("PET_NNODES", std::to_string(at.node_count));
+  variables.emplace_back("PET_NODE_RANK", std::to_string(at.node_rank));
+  if (!names_rendezvous(program)) {
+    variables.emplace_back("PET_RDZV_ID", plan.env.run_id);
+    variables.emplace_back("PET_RDZV_ENDPOINT", with_port(plan.env.master));
+    variables.emplace_back("PET_MASTER_ADDR", plan.env.master.host);
+    variables.emplace_back("PET_MASTER_PORT", std::to_string(plan.env.master.port));
+  }
   const bool has_gpus = !environment.get("CUDA_VISIBLE_DEVICES").value_or("").empty();
   if (has_gpus) variables.emplace_back("PET_NPROC_PER_NODE", "gpu");
 }
@@ -172,7 +172,7 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   auto computed = variables_of(plan.env);
   if (const auto added = add_interface(plan, options, computed); !added)
     return only_here(added.error());
-  if (is_torchrun_of_nodes(program)) add_agent_defaults(plan, environment, computed);
+  if (is_torchrun_of_nodes(program)) add_agent_defaults(plan, environment, program, computed);
   auto variables = variables_to_set(computed, environment, options.override_user);
   if (!variables) return only_here(variables.error());
   const auto usable = check_interfaces_of(with_variables(environment, *variables), plan.env.layout);

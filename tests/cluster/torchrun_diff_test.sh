@@ -38,3 +38,12 @@ expect_equal "2 2" "-N2" "-N2 -n4 --ntasks-per-node=2 --torch-env=ranks=block" "
 expect_equal "3 1" "-N2" "-N2 -n4 --torch-env=ranks=block" --master-addr n0 --master-port 29401
 expect_equal "2" "-N1 --gres=gpu:2" "-N1 -n2 --gres=gpu:2 --torch-env=ranks=block,gpus=virtual" \
   --virtual-local-rank "${elastic[@]}" n0:29402
+
+# torchrun's own options win over the plugin's defaults, also where each node has an srun of its own.
+for node in 0 1; do
+  on_login srun -Q -N1 -n1 -w "n$node" --torch-env "$torchrun" --nnodes 2 --node_rank "$node" --nproc_per_node 1 \
+    --master_addr n0 --master_port 29403 --no-python sh -c 'echo $RANK/$WORLD_SIZE' >"$work/of_node$node" &
+  agents[node]=$!
+done
+wait "${agents[0]}" && wait "${agents[1]}" || fail "the agents of two steps did not meet"
+[[ $(cat "$work"/of_node?) == $'0/2\n1/2' ]] || fail "other ranks: $(cat "$work"/of_node?)"

@@ -17,6 +17,10 @@ TEST(AgentCommand, KnowsAgents) {
       {"torchbridge", "run", "./trainer"},
       {"build/bin/torchbridge", "launch", "./trainer"},
       {"bash", "-c", "exec \"$BIN/torchbridge\" run --nproc-per-node=2 ./trainer"},
+      {"torchrun", "train"},
+      {"bash", "-c", "cd x && torchrun $SCRIPT"},
+      {"uv", "run", "--frozen", "torchrun", "-m", "package.train"},
+      {"apptainer", "exec", "image.sif", "torchrun", "--nproc_per_node=4", "train"},
       {"ranks.conf", "0 true\n1-3 torchrun train.py\n"}};
   for (const auto& program : agents) EXPECT_TRUE(is_agent(program)) << program.back();
 }
@@ -28,6 +32,10 @@ TEST(AgentCommand, KnowsOtherPrograms) {
                           {"torchbridge", "exec", "--", "python", "train.py"},
                           {"torchbridge", "exec", "run"},
                           {"/home/u/torchrun/run.sh"},
+                          {"trainer", "--checkpoint-dir", "runs/torchrun"},
+                          {"trainer", "--checkpoint-dir=runs/torchrun", "--resume"},
+                          {"python", "train.py", "--run-name", "torchrun", "--epochs", "3"},
+                          {"bash", "-c", "exec ./trainer --checkpoint-dir runs/torchrun"},
                           {"/home/u/torchbridge/run"},
                           {"run", "torchbridge"}};
   for (const auto& program : others)
@@ -38,6 +46,13 @@ TEST(AgentCommand, KnowsTorchrunThatWaitsForOtherNodes) {
   EXPECT_TRUE(is_torchrun_of_nodes({"torchrun", "--nnodes=2", "train.py"}));
   EXPECT_FALSE(is_torchrun_of_nodes({"torchrun", "--standalone", "train.py"}));
   EXPECT_FALSE(is_torchrun_of_nodes({"torchbridge", "run", "./trainer"}));
+}
+
+TEST(AgentCommand, KnowsTorchrunWhoseUserSaysWhereAgentsMeet) {
+  EXPECT_TRUE(names_rendezvous({"torchrun", "--master_addr", "n0", "train.py"}));
+  EXPECT_TRUE(names_rendezvous({"bash", "-c", "torchrun --master-port=29778 train.py"}));
+  EXPECT_TRUE(names_rendezvous({"torchrun", "--rdzv_endpoint=n0:29778", "train.py"}));
+  EXPECT_FALSE(names_rendezvous({"torchrun", "--rdzv-backend", "c10d", "train.py"}));
 }
 
 }  // namespace

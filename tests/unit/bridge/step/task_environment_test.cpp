@@ -108,12 +108,19 @@ TEST(AgentDefaults, AreForTorchrunWhereverTheWordsOfTheProgramNameIt) {
       {"sh", "-c", "torchrun --nnodes=16 train.py"},
       {"torchrun", "--nnodes", "1:4", "train.py"},
       {"python", "-mtorch.distributed.run", "train.py"},
-      {"sh", "-c", "$(which torchrun) --rdzv_endpoint=n0:29500 train.py"},
+      {"sh", "-c", "$(which torchrun) --rdzv_backend=c10d train.py"},
   };
   for (const auto& program : agents)
     EXPECT_EQ(variables("PET_", "", program), defaults) << program.back();
   EXPECT_EQ(variables("PET_", "", agents[0], {2, 1}), "")
       << "each agent of a node would start all of its workers";
+}
+
+// torchrun takes PET_RDZV_ENDPOINT before --master-addr, and agents of two steps need one run id.
+TEST(AgentDefaults, LeaveOutTheRendezvousWhereTheUserSaysWhereItIs) {
+  for (const char* option : {"--master_addr=n0", "--master-port=29778", "--rdzv_endpoint=n0:1"})
+    EXPECT_EQ(variables("PET_", "", {"torchrun", option, "train.py"}),
+              "PET_NNODES=2 PET_NODE_RANK=1");
 }
 
 TEST(AgentDefaults, AreNotForOtherProgramsNorForAnAgentAlone) {
