@@ -60,6 +60,15 @@ bool is_held_by_this_user(const SocketAddress& name) {
   return false;
 }
 
+// Nothing where the kernel does not tell it.
+std::optional<ucred> peer_of(const Socket& socket) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (getsockopt(socket.descriptor(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
+    return std::nullopt;
+  return credentials;
+}
+
 std::string advice(int error) {
   if (error == EADDRINUSE)
     return ": another program uses it; choose another port, or end that program";
@@ -141,43 +150,12 @@ Socket bind_everywhere(int port, bool is_shared) {
   return Socket();
 }
 
-// A port that lingering connections have can only be bound if it is shared, and then two programs
-// get it. So who reserves a port also has it at this address, to which nobody connects, so that
-// nothing lingers there, and which is bound without being shared: until this process, and what it
-// becomes by exec, has ended. An address of no meaning: 127 "TB" 1.
-constexpr const char* kMarkHost = "127.84.66.1";
-
-// False, with errno set, where another process has it.
-bool mark_as_taken(int port, bool is_shared) {
-  const auto address = socket_address({kMarkHost, port});
-  Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
-  if (auto moved = above_standard(socket); moved.open()) socket = std::move(moved);
-  if (!socket.open()) return true;
-  if (is_shared) share_port(socket);
-  if (bind(socket.descriptor(), address->get(), address->size) != 0) return errno != EADDRINUSE;
-  share_port(socket);
-  (void)socket.release();
-  return true;
-}
-
-// The port at all addresses, for as long as the socket is open and marked for longer. Not open, and
-// errno set, where another socket has it.
-Socket bind_and_mark(int port) {
-  static std::set<int> marked;
-  const bool is_marked = marked.contains(port);
-  Socket holder = bind_everywhere(port, is_marked);
-  if (port == 0) return holder;
-  if (holder.open()) {
-    share_port(holder);
-    if (!is_marked)
-      mark_as_taken(port,
-                    true);  // nobody else has it there: the holder would not have got the port
-  } else if (errno == EADDRINUSE && only_lingers(port)) {
-    errno = EADDRINUSE;
-    if (!mark_as_taken(port, false)) return Socket();
-    holder = bind_everywhere(port, true);
-  }
-  if (holder.open()) marked.insert(port);
+// The port at all addresses. Not open, and errno set, where another socket has it.
+Socket hold_port(int port, bool is_shared) {
+  Socket holder = bind_everywhere(port, false);
+  if (holder.open() || errno != EADDRINUSE) return holder;
+  if (is_shared || only_lingers(port)) return bind_everywhere(port, true);
+  errno = EADDRINUSE;
   return holder;
 }
 
@@ -232,12 +210,12 @@ Result<Socket> listen_on(const Endpoint& address) {
   return socket;
 }
 
-Result<Socket> reserve(const Endpoint& address, int own) {
+Result<Socket> reserve(const Endpoint& address, int own, bool is_shared) {
   Socket holder(fcntl(own, F_DUPFD_CLOEXEC, 0));
   auto port = bound_port(holder);
   if (!port || address.port == 0 || *port != address.port) {
     // Held until the socket for the program is bound too, so that none comes between.
-    holder = bind_and_mark(address.port);
+    holder = hold_port(address.port, is_shared);
     if (!holder.open()) return cannot_listen(address, errno);
     share_port(holder);
     port = bound_port(holder);
@@ -249,15 +227,7 @@ Result<Socket> reserve(const Endpoint& address, int own) {
   return moved.open() ? std::move(moved) : std::move(*socket);
 }
 
-bool port_is_free(int port) {
-  if (bind_everywhere(port, false).open() || errno != EADDRINUSE) return true;
-  if (!only_lingers(port)) return false;
-  // One that does not listen may have it at an address of its own.
-  if (!bind_everywhere(port, true).open()) return errno != EADDRINUSE;
-  const auto address = socket_address({kMarkHost, port});
-  const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return bind(socket.descriptor(), address->get(), address->size) == 0 || errno != EADDRINUSE;
-}
+bool port_is_free(int port) { return hold_port(port, false).open() || errno != EADDRINUSE; }
 
 bool claim_name(const std::string& key) {
   static std::set<std::string> held;
@@ -275,6 +245,12 @@ bool claim_name(const std::string& key) {
     if (errno == EADDRINUSE && is_held_by_this_user(name)) return false;
   }
   return true;
+}
+
+std::optional<int> holder_of_name(const std::string& key) {
+  const auto connection = connect_to_name(key);
+  if (!connection) return std::nullopt;
+  return peer_of(*connection)->pid;
 }
 
 std::optional<Socket> inherit(int descriptor, int port) {
@@ -316,10 +292,8 @@ Result<Socket> connect_to_name(const std::string& key) {
 }
 
 bool is_of_this_user(const Socket& peer) {
-  ucred credentials{};
-  socklen_t size = sizeof credentials;
-  return getsockopt(peer.descriptor(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
-         credentials.uid == geteuid();
+  const auto credentials = peer_of(peer);
+  return credentials && credentials->uid == geteuid();
 }
 
 Error cannot_connect(const Endpoint& address, int error) {

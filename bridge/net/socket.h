@@ -47,15 +47,14 @@ Result<Socket> listen_on(const Endpoint& address);
 
 // Binds without listening a port that no other socket of this network namespace has, of any user
 // and at any address, listening or not. Connections whose programs have ended, but which still
-// linger, do not count; while some do, of the sockets that share their address and do not listen
-// only those of reserve() are seen. A second socket, at a loopback address of no other use, stays
-// open until this process, and what it becomes by exec, has ended. The kernel gives the port to no
-// other program, but a program that is configured to listen there, as PyTorch's store, still can
-// (both set SO_REUSEADDR). Stays open over exec, and is none of the three standard descriptors. For
-// a program that is to inherit it. Port 0 lets the kernel choose one.
+// linger, do not count; while some do, of the sockets that share their address only those that
+// listen are seen, and who listens later gets the error. The kernel gives the port to no other
+// program, but a program that is configured to listen there, as PyTorch's store, still can (both
+// set SO_REUSEADDR). Stays open over exec, and is none of the three standard descriptors. For a
+// program that is to inherit it. Port 0 lets the kernel choose one.
 // `own`: a descriptor of this process that may have the port already, as one that it has inherited;
-// or -1.
-Result<Socket> reserve(const Endpoint& address, int own = -1);
+// or -1. `is_shared`: sockets that others have reserved do not count.
+Result<Socket> reserve(const Endpoint& address, int own = -1, bool is_shared = false);
 // Whether reserve() would get the port now.
 bool port_is_free(int port);
 
@@ -68,6 +67,9 @@ bool port_is_free(int port);
 // where another process holds it; true again in one that does, and where other users hold all
 // names. From one thread.
 bool claim_name(const std::string& key);
+// The id of the process that called claim_name(); it may have ended since, or be 0 in another
+// namespace of ids. Nothing where no process of this user holds the key.
+std::optional<int> holder_of_name(const std::string& key);
 
 // Close-on-exec and O_NONBLOCK are set. An error where other sockets have all names or, to connect,
 // where no process of this user listens.

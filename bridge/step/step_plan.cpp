@@ -112,7 +112,7 @@ Result<Socket> reserve_store_socket(const StepPlan& plan, const EnvMap& environm
   if (plan.env.layout.rank != 0 || agent_serves) return Socket();
   Endpoint store = plan.env.master;
   if (plan.exported.host) store.host = plan.options.addr.text;  // for messages, what the user gave
-  auto socket = reserve_store_port(store, plan.names);
+  auto socket = reserve_store_port(store, plan.env.run_id, plan.names);
   if (!socket) return Error{.message = socket.error().message, .only_here = true};
   return socket;
 }

@@ -1,6 +1,9 @@
 #include "bridge/step/store_port.h"
 
+#include <algorithm>
+
 #include "bridge/base/message_text.h"
+#include "bridge/host/process_tree.h"
 #include "bridge/net/address.h"
 
 namespace torchbridge {
@@ -18,6 +21,16 @@ std::string not_resolved(const Endpoint& master, const Error& error) {
       "MASTER_ADDR={}: {}: give the address of that node, as in --torch-env=addr=10.1.0.5 or "
       "MASTER_ADDR=10.1.0.5",
       master.host, error.message);
+}
+
+// Whether the process of this run that reserved the port has ended, and its children still have it,
+// or has started this one, as a container that passes on no descriptors.
+bool is_left_to_this_process(const std::string& reservation) {
+  const auto holder = holder_of_name(reservation);
+  if (!holder) return false;
+  const auto processes = this_and_ancestors();
+  return start_ticks(*holder) == 0 ||
+         std::ranges::find(processes, *holder, &ProcessEntry::id) != processes.end();
 }
 
 }  // namespace
@@ -67,7 +80,8 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
   return endpoint;
 }
 
-Result<Socket> reserve_store_port(const Endpoint& master, const HostNames& names) {
+Result<Socket> reserve_store_port(const Endpoint& master, const std::string& run_id,
+                                  const HostNames& names) {
   const auto address = numeric_address(master.host, names);
   if (!address) return Error{not_resolved(master, address.error())};
   if (!is_own_address(*address)) {
@@ -76,7 +90,10 @@ Result<Socket> reserve_store_port(const Endpoint& master, const HostNames& names
                   "address of that node, as in --torch-env=addr=10.1.0.5",
                   master.host, host_name())};
   }
-  auto reserved = reserve({address_to_listen_on(*address, names), master.port});
+  const std::string reservation = formatted("port/{}/{}", run_id, master.port);
+  auto reserved = reserve({address_to_listen_on(*address, names), master.port}, -1,
+                          is_left_to_this_process(reservation));
+  if (reserved) claim_name(reservation);
   if (!reserved && !port_is_free(master.port)) {
     return Error{
         formatted("MASTER_PORT={} is already in use on {} ({}), where rank 0 must listen: choose "

@@ -26,7 +26,9 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
 
 // On rank 0: the port, bound for the program to inherit (see reserve). An error where another
 // program of this host has it, or where the address is not of this host: the other ranks would wait
-// for a store that no process serves.
-Result<Socket> reserve_store_port(const Endpoint& master, const HostNames& names = {});
+// for a store that no process serves. What an earlier program of the run has left there does not
+// count, unless it listens.
+Result<Socket> reserve_store_port(const Endpoint& master, const std::string& run_id,
+                                  const HostNames& names = {});
 
 }  // namespace torchbridge

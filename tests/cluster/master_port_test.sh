@@ -55,3 +55,22 @@ expect_one_report "MASTER_PORT=$port is already in use on n0" \
 expect_one_report "MASTER_PORT=$port is already in use on n0" \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="addr=iface:eth0,port=$port" -- sleep 1000
 release_port
+
+# What the step itself has reserved does not count: a container that gets Slurm's variables alone inside a task of the
+# plugin, and what an earlier program of the step left behind.
+show='echo $RANK/$WORLD_SIZE'
+cat >"$work/container" <<'SCRIPT'
+#!/bin/bash
+mapfile -t variables < <(env | grep -E '^SLURM_[A-Z_]*=[^ ]*$')
+env -i "PATH=$PATH" "${variables[@]}" "$@"
+true
+SCRIPT
+chmod 755 "$work" "$work/container"
+expect $'0/2\n1/2' on_login srun -N2 -n2 --torch-env "$work/container" "$torchbridge" exec -- sh -c "$show"
+expect $'0/2\n1/2' on_login srun -N2 -n2 sh -c \
+  "$torchbridge exec -- sh -c 'sleep 1000 >/dev/null 2>&1 & exit 3'; $torchbridge exec -- sh -c '$show'"
+# Two programs at once are two.
+expect_error "torchbridge: MASTER_PORT=[0-9]+ is already in use on n0" 20 on_login srun -N2 -n2 -w n0,n1 sh -c \
+  "$torchbridge exec -- sh -c 'touch $work/first.\$RANK; exec sleep 1000' &
+   until [ -e $work/first.\$SLURM_PROCID ]; do sleep 0.1; done
+   $torchbridge exec -- true; wait"

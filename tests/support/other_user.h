@@ -40,6 +40,8 @@ class Child {
   }
   Child(const Child&) = delete;
 
+  int id() const { return pid_; }
+
  private:
   pid_t pid_;
 };

@@ -175,15 +175,6 @@ TEST(Reserve, RefusesAPortThatASocketHasBesideLingeringConnections) {
   }
 }
 
-// Then the kernel gives it to two that share it, of whatever users: the second rank 0 would not get
-// it.
-TEST(Reserve, RefusesAPortThatIsReservedWhileConnectionsLinger) {
-  const int port = port_with_lingering_connection();
-  const Child holder([&] { return bool(reserve({"127.0.0.1", port})); });
-  EXPECT_FALSE(port_is_free(port));
-  EXPECT_FALSE(reserve({"127.0.0.1", port}));
-}
-
 TEST(Reserve, GetsAPortAgainThatThisProcessHasReserved) {
   for (const bool lingers : {false, true}) {
     const int port = lingers ? port_with_lingering_connection() : free_port();
@@ -194,12 +185,25 @@ TEST(Reserve, GetsAPortAgainThatThisProcessHasReserved) {
   }
 }
 
+TEST(Reserve, SharesAPortThatOthersHaveReservedWhereItIsAsked) {
+  const int port = quiet_port();
+  const auto other = reserve({"127.0.0.1", port});
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_FALSE(reserve({"127.0.0.1", port}));
+  EXPECT_TRUE(reserve({"127.0.0.1", port}, -1, true));
+  const auto listener = listen_on({"127.0.0.1", port});
+  ASSERT_TRUE(listener) << listener.error().message;
+  EXPECT_FALSE(reserve({"127.0.0.1", port}, -1, true)) << "has a listener";
+}
+
 TEST(Names, OneProcessHoldsAKey) {
   const std::string key = "held by a child of " + std::to_string(getpid());
   {
     const Child holder([&] { return claim_name(key); });
     EXPECT_FALSE(claim_name(key));
+    EXPECT_EQ(holder_of_name(key), holder.id());
   }
+  EXPECT_EQ(holder_of_name(key), std::nullopt);
   EXPECT_TRUE(claim_name(key));
   EXPECT_TRUE(claim_name(key)) << "the same process";
 }
