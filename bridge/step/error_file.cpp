@@ -66,7 +66,10 @@ std::string read_error_file(const Socket& folder, const std::string& name,
   std::string text;
   const bool is_ours =
       fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid();
-  if (is_ours && std::chrono::system_clock::from_time_t(found.st_mtime + 1) > start) {
+  // A file has the kernel's coarse time, which is up to a tick behind the clock's: maybe that of
+  // the second before.
+  constexpr std::time_t kSlack = 2;
+  if (is_ours && std::chrono::system_clock::from_time_t(found.st_mtime + kSlack) > start) {
     text.resize(kMaxSize);
     text.resize(std::max<ssize_t>(read(file, text.data(), text.size()), 0));
   }
