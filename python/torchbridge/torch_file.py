@@ -1,4 +1,5 @@
 """Reads what training scripts save by torch.save, without executing any code in it."""
+import collections
 import zipfile
 
 import torch
@@ -23,6 +24,28 @@ class Opaque:
         pass
 
 
+# torch.load takes the items of an object only if its type is one of these: of a subclass they are read as if they were
+# in such an object.
+CONTAINERS = {"Can only SETITEM": collections.OrderedDict, "Can only append to lists": list,
+              "Can only extend lists": list}
+
+
+def _load(path):
+    names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    stand_ins = {name: type(name, (Opaque,), {"of": name}) for name in names}
+    while True:
+        try:
+            with torch.serialization.safe_globals([(stand_in, name) for name, stand_in in stand_ins.items()]):
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except Exception as error:
+            text = str(error)
+            kind = next((kind for start, kind in CONTAINERS.items() if start in text), None)
+            name = next((name for name in names if f"got {stand_ins[name]}" in text), None)
+            if not kind or not name:
+                raise
+            stand_ins[name] = type(name, (Opaque,), {"__new__": lambda *_, kind=kind, **__: kind()})
+
+
 def load(path):
     try:
         with zipfile.ZipFile(path) as archive:
@@ -32,9 +55,7 @@ def load(path):
     if damaged:
         raise ConversionError(f"{path} is damaged: the checksum of its record '{damaged}' differs")
     try:
-        others = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-        with torch.serialization.safe_globals([(type("Opaque", (Opaque,), {"of": name}), name) for name in others]):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return _load(path)
     except Exception as error:
         # The first paragraph that is not torch's advice to load it without weights_only.
         texts = [text for text in str(error).split("\n\n") if not text.lstrip().startswith("Weights only")]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What torchbridge.convert makes of files and checkpoints; tests/process/torch_file_test.cpp runs it."""
+import collections
 import contextlib
 import io
 import json
@@ -13,6 +14,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from torchbridge import checkpoint_folder, convert
 from torchbridge.torch_file import ConversionError
+
+
+class Settings(dict):
+    def __init__(self, **values):
+        super().__init__(values)
+        self.path = "x"
+
+
+class Names(list):
+    pass
 
 
 class ConvertTest(unittest.TestCase):
@@ -118,6 +129,15 @@ class ConvertTest(unittest.TestCase):
             checkpoint_folder.write_file(target, save)
         self.assertEqual(list(self.folder.iterdir()), [target])
         self.assertEqual(target.read_text(), "theirs")
+
+    def test_items_of_classes_that_are_not_known_do_not_hide_the_weights(self):
+        lists = collections.defaultdict(list, {"x": [1], "y": [2]})
+        cases = [Settings(a=1, b=Settings(c=2)), lists, Names("ab"), Names("a"), collections.deque("ab"),
+                 {"settings": Settings(a=1), "lists": lists, "names": Names("ab")}]
+        for number, beside in enumerate(cases):
+            torch.save({"model": {"x": torch.ones(2)}, "beside": beside}, self.folder / "x.pt")
+            written = self.convert(self.folder / "x.pt", f"{number}.safetensors")
+            self.assertEqual(list(load_file(written)), ["x"])
 
     def names(self, state_dict, like=None):
         return list(convert.Weights({name: torch.rand(2) for name in state_dict}, like).shapes)
