@@ -83,9 +83,7 @@ std::string explain_svg(const LaunchFacts& facts, const TaskMap& map, const Laun
       ".rank{font-weight:bold;text-anchor:middle}.gpu{font-size:10px;text-anchor:middle}"
       "rect{fill:#e3e7f7;stroke:#3f51b5}</style>\n"
       "<rect width=\"100%\" height=\"100%\" style=\"fill:#fff;stroke:none\"/>\n" +
-      word(kMargin, 26, "name",
-           formatted("{} ranks on {} nodes, started by {} as run {}", map.world_size(),
-                     map.node_count(), facts.launcher, env.run_id)) +
+      word(kMargin, 26, "name", layout_title(facts, map, env)) +
       word(kMargin, 46, "small",
            formatted("MASTER_ADDR {}, MASTER_PORT {}", env.master.host, env.master.port));
   for (int node = 0; node < drawn; ++node) {

@@ -201,23 +201,30 @@ NodeFacts NodeFacts::from(const std::string& line) {
           {printable(parts[3]), printable(parts[4])}};
 }
 
+std::string layout_title(const LaunchFacts& facts, const TaskMap& map, const TorchEnv& env) {
+  const std::string how = facts.launcher == "none"
+                              ? "without a launcher"
+                              : formatted("by {} as run {}", facts.launcher, env.run_id);
+  return formatted("{} on {}, started {}", counted(map.world_size(), "rank"),
+                   counted(map.node_count(), "node"), how);
+}
+
 std::string explain(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
                     ExportedMaster exported, const TorchEnv& env,
                     const std::vector<NodeFacts>& nodes) {
   const auto ranks = ranks_by_node(map, options.ranks);
   const bool block = options.ranks == RankRule::kBlock;
-  std::string result =
-      formatted("{} on {}, started by {} as run {}\n", counted(map.world_size(), "rank"),
-                counted(map.node_count(), "node"), facts.launcher, env.run_id);
-  result += aligned({{"MASTER_ADDR", env.master.host, why_address(options, exported)},
-                     {"MASTER_PORT", text(env.master.port), why_port(facts, options, exported)},
-                     {"RANK", block ? "node by node" : facts.launcher + "'s",
-                      block ? "ranks=block" : "the default"},
-                     {"GPUs", name_of(options.gpus), why_gpus(options.gpus)},
-                     {"CPUs", options.cpus == CpuRule::kGpu ? "gpu" : "keep",
-                      options.cpus == CpuRule::kGpu ? "those near each task's GPU"
-                                                    : "as the launcher bound the tasks"},
-                     interface_row(options.iface)});
+  const std::string of_launcher = facts.launcher == "none" ? "0" : facts.launcher + "'s";
+  std::string result = layout_title(facts, map, env) + "\n";
+  result += aligned(
+      {{"MASTER_ADDR", env.master.host, why_address(options, exported)},
+       {"MASTER_PORT", text(env.master.port), why_port(facts, options, exported)},
+       {"RANK", block ? "node by node" : of_launcher, block ? "ranks=block" : "the default"},
+       {"GPUs", name_of(options.gpus), why_gpus(options.gpus)},
+       {"CPUs", options.cpus == CpuRule::kGpu ? "gpu" : "keep",
+        options.cpus == CpuRule::kGpu ? "those near each task's GPU"
+                                      : "as the launcher bound the tasks"},
+       interface_row(options.iface)});
   result += "\n" + node_table(facts, map, ranks, nodes) + "\n" + picture(facts, ranks);
   result += small_memory_line(
       facts, nodes, &SmallMemory::shared, "/dev/shm holds ",

@@ -41,6 +41,9 @@ struct ExportedMaster {
 // ranks are not known.
 std::vector<std::vector<int>> ranks_by_node(const TaskMap& map, RankRule rule);
 
+// "8 ranks on 4 nodes, started by slurm as run slurm-12.0".
+std::string layout_title(const LaunchFacts& facts, const TaskMap& map, const TorchEnv& env);
+
 // The table. `nodes` has one entry a node. Equal neighbours are one row, and rows after the 64th
 // are only counted, so the text stays short for any number of nodes. Ends with a newline.
 std::string explain(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,

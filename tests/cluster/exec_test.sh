@@ -64,7 +64,7 @@ on_login srun -N2 -n4 "$torchbridge" explain >"$work/table"
 grep -q '^4 ranks on 2 nodes, started by slurm' "$work/table" || fail "no table: $(cat "$work/table")"
 on_login srun -N1 -n2 "$torchbridge" explain >"$work/table"
 grep -q '^2 ranks on 1 node, started by slurm' "$work/table" || fail "no table of one node: $(cat "$work/table")"
-"$torchbridge" explain | grep -q '^1 rank on 1 node, started by none' || fail "no table of a world of one"
+"$torchbridge" explain | grep -q '^1 rank on 1 node, started without a launcher$' || fail "no table of a world of one"
 expect_one_report "--torch-env: unknown option 'x'" \
   on_login srun -N2 -n4 "$torchbridge" exec --torch-env=x -- echo started
 expect_one_report "--torch-env: unknown option 'x'" \

@@ -99,7 +99,9 @@ std::string other_format(std::string_view text, char separator) {
   const bool is_little = text.starts_with("\xff\xfe"), is_big = text.starts_with("\xfe\xff");
   if (is_little || is_big || text.substr(0, 4).find('\0') != std::string_view::npos)
     return "is UTF-16 text, or no text: save it as UTF-8";
-  if (text.find('\n') == std::string_view::npos && text.find('\r') < text.size() - 1)
+  // The file's end may have an LF of its own.
+  const std::string_view first_line = text.substr(0, text.find('\n'));
+  if (first_line.find('\r') < first_line.size() - 1)
     return "has lines that end with CR alone: convert them, for instance with tr '\\r' '\\n'";
   const char other = other_separator(text, separator);
   if (other == '\0') return {};

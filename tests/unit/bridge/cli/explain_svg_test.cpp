@@ -11,9 +11,10 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
-std::string svg_of(const std::vector<int>& tasks_per_node, std::vector<NodeFacts> nodes = {}) {
+std::string svg_of(const std::vector<int>& tasks_per_node, std::vector<NodeFacts> nodes = {},
+                   const char* launcher = "slurm<&>") {
   LaunchFacts facts;
-  facts.launcher = "slurm<&>";
+  facts.launcher = launcher;
   facts.tasks_per_node = tasks_per_node;
   for (std::size_t i = 0; i < tasks_per_node.size(); ++i) {
     facts.nodes.push_back("n" + std::to_string(i));
@@ -33,6 +34,11 @@ TEST(ExplainSvg, DrawsABoxForEachRankWithItsGpu) {
        {">4 ranks on 2 nodes, started by slurm&lt;&amp;> as run ", "MASTER_ADDR 10.0.0.1", ">n0<",
         ">n1<", ">GPU 0<", ">GPU 1<", ">GPU 2<", ">GPU 4,5<", ">3<", "eth0, CPUs 0-7"})
     EXPECT_EQ(count(svg, part) > 0, true) << part << svg;
+}
+
+TEST(ExplainSvg, NamesNoLauncherWhereThereIsNone) {
+  const std::string svg = svg_of({1}, {}, "none");
+  EXPECT_EQ(count(svg, ">1 rank on 1 node, started without a launcher<"), 1) << svg;
 }
 
 TEST(ExplainSvg, CountsWhatIsTooMuchToDraw) {

@@ -45,6 +45,19 @@ TEST(Explain, ShowsEachRankWithReasons) {
             "  n3  [ 7 ]\n");
 }
 
+TEST(Explain, NamesNoLauncherWhereThereIsNone) {
+  LaunchFacts facts;
+  facts.launcher = "none";
+  facts.world_size = 1;
+  facts.nodes = {"n0"};
+  facts.tasks_per_node = {1};
+  const TaskMap map = TaskMap::block(facts.tasks_per_node);
+  const TorchEnv env = torch_env_of(facts, map, {}, {"127.0.0.1", 20001});
+  const std::string table = explain(facts, map, {}, {}, env, std::vector<NodeFacts>(1));
+  EXPECT_TRUE(table.starts_with("1 rank on 1 node, started without a launcher\n")) << table;
+  EXPECT_EQ(table.find("none's"), std::string::npos) << table;
+}
+
 TEST(Explain, ShowsTheUsersOptions) {
   const LaunchFacts facts = uneven();
   const LaunchOptions options = *parse_options("ranks=block,addr=suffix:-ib,port=500-600");

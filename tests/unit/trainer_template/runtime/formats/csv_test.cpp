@@ -73,6 +73,7 @@ TEST(Csv, NamesLineAndColumn) {
       {"1 2 3\n4 5 6\n", "line 1: its fields are separated by a space, expected ','", false},
       {"a|b\n1|2\n", "line 1: its fields are separated by '|', expected ','"},
       {"a,b\r1,2\r3,4\r", "has lines that end with CR alone"},
+      {"a,b\r1,2\r3,4\n", "has lines that end with CR alone"},
       {std::string("\xff\xfe"
                    "a\0,\0b\0\n\0",
                    10),
