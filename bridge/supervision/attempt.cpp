@@ -49,6 +49,12 @@ std::string names_text(const std::vector<int>& processes) {
   return processes.size() > kMost ? text + ", ..." : text;
 }
 
+// Only ctrl-C ends the time that workers and what they started have after a signal.
+bool has_interrupt(const Events& events) {
+  const auto& signals = events.stop_signals;
+  return std::ranges::find(signals, SIGINT, &ReceivedSignal::number) != signals.end();
+}
+
 }  // namespace
 
 void print_line(const AgentContext& context, const std::string& message) {
@@ -343,7 +349,7 @@ void Attempt::wait_for_descendants(const std::vector<int>& kept) {
           context_.host, names_text(left), seconds_text(context_.options.grace)));
     }
     const Events events = wait_for_events(context_, std::min(kill_at_, name_at), &streams_);
-    if (context_.is_guardian_gone || !events.stop_signals.empty()) return;
+    if (context_.is_guardian_gone || has_interrupt(events)) return;
   }
 }
 

@@ -403,6 +403,34 @@ TEST(AgentRun, LeavesGraceToHelpersOfAWorkerThatASignalEndedBeforeTheAgentGotIt)
   EXPECT_FALSE(contains(agent.error(), "killed by signal")) << agent.error();
 }
 
+// Whether the kernel has the signal for the process, which has not read it yet.
+bool is_pending(int pid, int signal) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("ShdPnd:"))
+      return (std::stoull(line.substr(line.find('\t')), nullptr, 16) >> (signal - 1) & 1) != 0;
+  }
+  return false;
+}
+
+// `scancel` again, or the time limit after `--signal=TERM@60`: only ctrl-C ends the wait.
+TEST(AgentRun, ASecondSigtermLeavesGraceToHelpersOfAWorker) {
+  Agent agent(
+      {},
+      "sh -c 'trap \"while [ ! -e $F/go ]; do sleep 0.01; done; touch $F/saved; exit\" TERM;"
+      "touch $F/helper; while :; do sleep 0.01; done' & echo $$ >$F/worker; wait");
+  ASSERT_TRUE(agent.appears("helper"));
+  const int inner = parent_of(agent.pid_in("worker"));
+  agent.signal(SIGTERM);
+  ASSERT_TRUE(eventually([&] { return contains(agent.error(), "still run that the workers"); }))
+      << agent.error();
+  kill(inner, SIGTERM);
+  EXPECT_TRUE(eventually([&] { return !is_pending(inner, SIGTERM); }));
+  agent.write("go");
+  EXPECT_EQ(agent.wait(), 128 + SIGTERM) << agent.error();
+  EXPECT_TRUE(std::filesystem::exists(agent / "saved")) << agent.error();
+}
+
 TEST(AgentRun, NamesProcessesThatAWorkerLeavesAfterASignal) {
   Agent agent({"--grace", "3"},
               "setsid sh -c 'echo $$ > $F/grandchild; exec sleep 600' &"
