@@ -184,13 +184,14 @@ void export_step_record(spank_t spank) {
 
 // In slurmstepd when tasks have ended. All of it together takes ten seconds at most, also where a
 // process of the user stops each child: what does not fit is left undone.
-void run_at_end(const UserIds& user, std::chrono::milliseconds limit,
+bool run_at_end(const UserIds& user, std::chrono::milliseconds limit,
                 const std::function<bool()>& act) {
-  if (node.time_at_end <= std::chrono::milliseconds::zero()) return;
+  if (node.time_at_end <= std::chrono::milliseconds::zero()) return false;
   const auto start = std::chrono::steady_clock::now();
-  run_as_user(user, std::min(limit, node.time_at_end), act);
+  const bool result = run_as_user(user, std::min(limit, node.time_at_end), act);
   node.time_at_end -= std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - start);
+  return result;
 }
 
 // Others may still be saving before they end in the same way, and get the time for it beside a
@@ -204,28 +205,32 @@ void handle_requeue(spank_t spank, const UserIds& user) {
   });
 }
 
-// Reports only the first reason or failure of each node: later ones are mostly consequences. A
-// failure beside a task that was asked to end is reported too: else the step would run on without a
-// limit. All that tasks have written is read by a child with the user's rights.
+// Reports only the first reason or failure of each node: later ones are mostly consequences, but
+// for that of the task that wrote its error file first. A failure beside a task that was asked to
+// end is reported too: else the step would run on without a limit. All that tasks have written is
+// read by a child with the user's rights.
 void handle_task_exit(spank_t spank) {
-  static bool has_failed = false, has_ended = false;
+  static bool has_failed = false, has_ended = false, has_cause = false;
   const int status = item<int>(spank, S_TASK_EXIT_STATUS).value_or(0);
   const auto user = user_of(spank);
   const auto local_task = local_task_of(spank);
-  if (has_failed || status == 0 || !user || !local_task) return;
-  if (wants_requeue(status)) return handle_requeue(spank, *user);
-  if (!node.table.has_reason() && !node.table.has_record(*local_task)) return;
-  if (std::exchange(is_asked_to_end(status) && !node.table.has_reason() ? has_ended : has_failed,
-                    true))
-    return;
-  run_at_end(*user, kAbortLimit, [&] {
+  if (has_cause || status == 0 || !user || !local_task) return;
+  const bool had_failed = has_failed, has_reason = node.table.has_reason();
+  if (wants_requeue(status)) return had_failed ? void() : handle_requeue(spank, *user);
+  if (!has_reason && !node.table.has_record(*local_task)) return;
+  const bool is_asked = is_asked_to_end(status) && !has_reason;
+  const bool is_first = !std::exchange(is_asked ? has_ended : has_failed, true) && !had_failed;
+  const bool is_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  if (!is_first && (is_asked || is_killed || has_reason)) return;
+  has_cause = run_at_end(*user, kAbortLimit, [&] {
     if (const std::string reason = node.table.reason(); !reason.empty())
       return abort_step(spank, reason), true;
     const auto record = node.table.record_of(*local_task);
     if (!record) return false;
     const FailureListenerAddress listener = listener_in(job_environment(spank));
-    return log_lines(report_failure(node.table, *record, listener, status, program_of(spank))),
-           true;
+    const FailureReport report =
+        report_failure(node.table, *record, listener, status, program_of(spank), is_first);
+    return log_lines(report.text), report.is_cause;
   });
 }
 

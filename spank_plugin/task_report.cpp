@@ -42,6 +42,14 @@ std::vector<PassedDescriptor> passed_folders(const SharedTaskTable& table) {
   return folders;
 }
 
+std::map<std::uint32_t, TaskRecord> records_by_rank(const SharedTaskTable& table) {
+  std::map<std::uint32_t, TaskRecord> records;
+  for (std::size_t task = 0; task < table.tasks(); ++task) {
+    if (const auto record = table.record_of(task)) records.emplace(record->rank, *record);
+  }
+  return records;
+}
+
 std::string describe_stop(const TaskRecord& record, int process, milliseconds limit) {
   return formatted(
       "rank {} on {} has been stopped for {} s since it started (process {}, state T): continue "
@@ -123,46 +131,57 @@ void write_record(const SharedTaskTable& table, std::size_t local_task, const Re
                                   .removes_file = task.file_is_ours});
 }
 
-std::string report_failure(const SharedTaskTable& table, const TaskRecord& record,
-                           const FailureListenerAddress& listener, int wait_status,
-                           const std::vector<std::string>& program) {
+FailureReport report_failure(const SharedTaskTable& table, const TaskRecord& record,
+                             const FailureListenerAddress& listener, int wait_status,
+                             const std::vector<std::string>& program, bool is_first) {
   TaskFailure failure;
   failure.rank = record.rank;
   failure.host = failure.clock = host_name();
   failure.wait_status = wait_status;
-  failure.time = system_clock::now();
+  const auto now = failure.time = system_clock::now();
   failure.is_out_of_memory = oom_kills() > record.oom_kills;
+  const auto records = records_by_rank(table);
   std::string reason;
+  auto earliest = system_clock::time_point::max();  // that another task of this node wrote
   for (const auto& folder : passed_folders(table)) {
-    if (folder.number == static_cast<std::uint32_t>(record.rank) && !record.error_file.empty())
-      reason = read_error_file(folder.descriptor, record.error_file, record.start);
+    const auto writer = records.find(folder.number);
+    if (writer != records.end() && !writer->second.error_file.empty()) {
+      const auto& [name, start] = std::tie(writer->second.error_file, writer->second.start);
+      const ErrorFileContent content = read_error_file(folder.descriptor, name, start);
+      const bool is_own = writer->second.rank == record.rank;
+      if (is_own && !content.text.empty()) {
+        reason = content.text;
+        // It failed then: ranks that fail because of it may end before.
+        failure.time = std::clamp(content.written, std::min(start, now), now);
+      } else if (!content.text.empty()) {
+        earliest = std::min(earliest, content.written);
+      }
+    }
     // For remove_error_files.
     pass_descriptor(table.folders_in(), folder.descriptor.descriptor(), folder.number);
   }
+  const bool is_cause = !reason.empty() && failure.time <= earliest;
+  if (!is_first && !is_cause) return {};
   const int signal = signal_of(wait_status);
   const bool is_ended =
       signal == SIGTERM || signal == SIGINT || (signal == SIGKILL && !failure.is_out_of_memory);
   const std::string text = describe(failure, reason),
                     first = is_ended ? "first to end" : "first to fail";
-  const bool may_save = is_asked_to_end(wait_status) && failure.time - record.start >= kStarting;
+  const bool may_save = is_asked_to_end(wait_status) && now - record.start >= kStarting;
   const auto kind =
       may_save || is_agent(program) ? StepReport::Kind::kTaskEnded : StepReport::Kind::kTaskFailed;
   const StepReport report{kind, failure.time, first + ": " + text};
   // srun closes connections while strangers flood its port. Twice takes less than kAbortLimit.
   const bool srun_knows = send_report(listener, report) || send_report(listener, report);
-  return srun_knows || is_ended ? "" : formatted("{} on this node: {}", first, text);
+  return {srun_knows || is_ended ? "" : formatted("{} on this node: {}", first, text), is_cause};
 }
 
 void remove_error_files(const SharedTaskTable& table) {
-  std::map<std::uint32_t, std::string> file_of_rank;
-  for (std::size_t task = 0; task < table.tasks(); ++task) {
-    const auto record = table.record_of(task);
-    if (record && record->removes_file) file_of_rank.emplace(record->rank, record->error_file);
-  }
+  const auto records = records_by_rank(table);
   for (const auto& folder : passed_folders(table)) {
-    const auto file = file_of_rank.find(folder.number);
-    if (file != file_of_rank.end())
-      unlinkat(folder.descriptor.descriptor(), file->second.c_str(), 0);
+    const auto writer = records.find(folder.number);
+    if (writer != records.end() && writer->second.removes_file)
+      unlinkat(folder.descriptor.descriptor(), writer->second.error_file.c_str(), 0);
   }
 }
 

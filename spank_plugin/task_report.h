@@ -33,17 +33,21 @@ inline constexpr std::chrono::seconds kStarting{TORCH_ENV_STARTING_SECONDS};
 // a time limit, preemption, --signal.
 bool is_asked_to_end(int wait_status);
 
-// In a child of slurmstepd, with the user's rights, for the first task of a node that fails, and
-// for the first that is asked to end: reads the error file and reports to srun. Returns the text to
-// log on the node where srun cannot be reached; empty where srun has accepted the report. A task
-// that ended by SIGTERM, SIGINT or SIGKILL, without running out of memory, is reported as the first
-// to end instead of the first to fail, and never logged on the node: Slurm ends tasks by these
-// signals. The report is a kTaskEnded where is_asked_to_end() holds after kStarting, because others
-// may be saving, and of an agent (bridge/core/agent_command.h); else a kTaskFailed. `program`: its
-// name and arguments.
-std::string report_failure(const SharedTaskTable& table, const TaskRecord& record,
-                           const FailureListenerAddress& listener, int wait_status,
-                           const std::vector<std::string>& program);
+struct FailureReport {
+  std::string text;       // to log on the node, where srun cannot be reached
+  bool is_cause = false;  // of the tasks of this node it was the first to write an error file
+};
+// In a child of slurmstepd, with the user's rights, for the first task of a node that fails
+// (`is_first`), and for the first that is asked to end; for others that fail it does nothing unless
+// they are the cause. Reads the error files and reports to srun; the time of the failure is that at
+// which the task wrote its file, if it did. A task that ended by SIGTERM, SIGINT or SIGKILL,
+// without running out of memory, is reported as the first to end instead of the first to fail, and
+// never logged on the node: Slurm ends tasks by these signals. The report is a kTaskEnded where
+// is_asked_to_end() holds after kStarting, because others may be saving, and of an agent
+// (bridge/core/agent_command.h); else a kTaskFailed. `program`: its name and arguments.
+FailureReport report_failure(const SharedTaskTable& table, const TaskRecord& record,
+                             const FailureListenerAddress& listener, int wait_status,
+                             const std::vector<std::string>& program, bool is_first = true);
 
 // In a task, before its program starts. Leaves a process behind, no child of the program's, that
 // looks twice a second at the tasks of this node, by their records, and at all processes below

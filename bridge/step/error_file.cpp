@@ -56,25 +56,29 @@ ErrorFile open_error_folder(const std::string& path) {
   return {Socket(open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)), path.substr(slash + 1)};
 }
 
-std::string read_error_file(const Socket& folder, const std::string& name,
-                            std::chrono::system_clock::time_point start) {
+ErrorFileContent read_error_file(const Socket& folder, const std::string& name,
+                                 std::chrono::system_clock::time_point start) {
+  using std::chrono::system_clock;
   constexpr std::size_t kMaxSize = 1 << 16;
   const int file =
       openat(folder.descriptor(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return {};
   struct stat found {};
-  std::string text;
+  ErrorFileContent content;
   const bool is_ours =
       fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid();
-  // A file has the kernel's coarse time, which is up to a tick behind the clock's: maybe that of
-  // the second before.
+  // A file has the kernel's coarse time, which is up to a tick behind the clock's: maybe that of the
+  // second before.
   constexpr std::time_t kSlack = 2;
-  if (is_ours && std::chrono::system_clock::from_time_t(found.st_mtime + kSlack) > start) {
-    text.resize(kMaxSize);
-    text.resize(std::max<ssize_t>(read(file, text.data(), text.size()), 0));
+  if (is_ours && system_clock::from_time_t(found.st_mtime + kSlack) > start) {
+    content.text.resize(kMaxSize);
+    content.text.resize(std::max<ssize_t>(read(file, content.text.data(), content.text.size()), 0));
+    content.written = system_clock::from_time_t(found.st_mtime) +
+                      std::chrono::duration_cast<system_clock::duration>(
+                          std::chrono::nanoseconds(found.st_mtim.tv_nsec));
   }
   close(file);
-  return text;
+  return content;
 }
 
 }  // namespace torchbridge

@@ -23,11 +23,15 @@ struct ErrorFile {
 };
 ErrorFile open_error_folder(const std::string& path);
 
+struct ErrorFileContent {
+  std::string text;
+  std::chrono::system_clock::time_point written;  // meaningful only where there is a text
+};
 // The content of the file of that name, at most its first 64 KiB. Empty where it was not written
 // since `start`, as a file of the same name may be left from another cluster's run; empty too where
 // the file is another user's. Follows no link and waits for no pipe. Call it with the user's
 // rights.
-std::string read_error_file(const Socket& folder, const std::string& name,
-                            std::chrono::system_clock::time_point start);
+ErrorFileContent read_error_file(const Socket& folder, const std::string& name,
+                                 std::chrono::system_clock::time_point start);
 
 }  // namespace torchbridge

@@ -30,6 +30,24 @@ expect_in_report "$first: killed by signal 11 \(Segmentation fault\)$"
 expect_in_report '    .*"ValueError: '
 expect_in_report '^srun: error: torch-env:       line 7'
 
+# The rank that is the cause is named, though those that fail because of it end before, on its own node and on another.
+cat >"$work/cause" <<'EOF'
+cd "$0"
+if [ $RANK != 3 ]; then
+  echo $$ >pid.$RANK.new && mv pid.$RANK.new pid.$RANK
+  while [ ! -e written ]; do sleep 0.05; done
+  exit 1
+fi
+for rank in 0 1 2; do while [ ! -e pid.$rank ]; do sleep 0.05; done; done
+echo 'the reason' >$TORCHELASTIC_ERROR_FILE
+touch written
+for rank in 0 1 2; do while kill -0 $(cat pid.$rank) 2>/dev/null; do sleep 0.05; done; done
+exit 1
+EOF
+expect_report 1 on_login srun -N2 -n4 --ntasks-per-node=2 -w n0,n1 --torch-env sh -c "$(cat "$work/cause")" "$work"
+expect_in_report "first to fail: rank 3 on n1, at $time \(local time of n1\): exit code 1$"
+expect_in_report '    the reason$'
+
 expect_report 7 on_login srun -n1 --torch-env sh -c 'exit 7'
 expect_in_report 'rank 0 on n[0-3], .*: exit code 7$'
 expect_report 139 on_login srun -n1 --torch-env sh -c 'kill -SEGV $$'

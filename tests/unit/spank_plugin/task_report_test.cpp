@@ -41,7 +41,7 @@ class TaskReport : public ::testing::Test {
 
 TEST_F(TaskReport, IsReturnedWhereSrunDoesNotListen) {
   write_in_child();
-  const std::string text = report_failure(table_, record(), {}, kExitCode3, {});
+  const std::string text = report_failure(table_, record(), {}, kExitCode3, {}).text;
   EXPECT_TRUE(text.starts_with("first to fail on this node: rank 5 on ")) << text;
   EXPECT_TRUE(text.ends_with("exit code 3\n    the reason")) << text;
 }
@@ -52,7 +52,8 @@ TEST_F(TaskReport, GoesToSrunsListener) {
   listener->start({});
   write_in_child();
   EXPECT_EQ(
-      report_failure(table_, record(), {"127.0.0.1", listener->port(), kReportKey}, kExitCode3, {}),
+      report_failure(table_, record(), {"127.0.0.1", listener->port(), kReportKey}, kExitCode3, {})
+          .text,
       "");
   EXPECT_TRUE(listener->stop().value_or("").starts_with("first to fail: rank 5 on "));
 }
@@ -66,7 +67,7 @@ TEST_F(TaskReport, IsReturnedWhereTheListenerIsGone) {
   }
   write_in_child();
   EXPECT_TRUE(report_failure(table_, record(), gone, kExitCode3, {})
-                  .starts_with("first to fail on this node: rank 5 on "));
+                  .text.starts_with("first to fail on this node: rank 5 on "));
 }
 
 // What a node sends where srun closes its first `closed` connections and accepts the next.
@@ -96,7 +97,7 @@ constexpr std::size_t kProofSize = 64;
 TEST_F(TaskReport, IsSentAgain) {
   write_in_child();
   const std::string received = sent_to_srun(1, [&](const auto& srun) {
-    EXPECT_EQ(report_failure(table_, record(), srun, kExitCode3, {}), "");
+    EXPECT_EQ(report_failure(table_, record(), srun, kExitCode3, {}).text, "");
   });
   EXPECT_EQ(received.substr(kProofSize, 1), "f") << received;
 }
@@ -114,13 +115,14 @@ TEST_F(TaskReport, IsNotReturnedWhereSlurmMayHaveEndedTheTask) {
                 {SIGABRT, true},
                 {1 << 8, true}};
   for (const auto& test : kCases) {
-    const std::string text = report_failure(table_, record(), {}, test.wait_status, {});
+    const std::string text = report_failure(table_, record(), {}, test.wait_status, {}).text;
     EXPECT_EQ(text.empty(), !test.failed) << test.wait_status;
     EXPECT_EQ(text.starts_with("first to fail"), test.failed) << test.wait_status;
   }
   TaskRecord out_of_memory = record();
   out_of_memory.oom_kills = -1;  // memory ran out while the task ran
-  EXPECT_TRUE(report_failure(table_, out_of_memory, {}, SIGKILL, {}).starts_with("first to fail"));
+  EXPECT_TRUE(
+      report_failure(table_, out_of_memory, {}, SIGKILL, {}).text.starts_with("first to fail"));
 }
 
 // By the kind of the report: others may wait for a task that failed (f), and may be saving beside
@@ -152,15 +154,36 @@ TEST_F(TaskReport, TellsSrunWhetherTheStepIsToRunOn) {
     TaskRecord started = record();
     if (!test.has_just_started) started.start -= kStarting;
     const std::string received = sent_to_srun(0, [&](const auto& srun) {
-      EXPECT_EQ(report_failure(table_, started, srun, test.wait_status, test.program), "");
+      EXPECT_EQ(report_failure(table_, started, srun, test.wait_status, test.program).text, "");
     });
     EXPECT_EQ(received.substr(kProofSize, 1), test.runs_on ? "t" : "f") << test.wait_status;
   }
 }
 
+// A rank that fails because of another one may end before it.
+TEST_F(TaskReport, ComesAgainFromTheTaskThatWroteItsFileFirst) {
+  write_in_child();
+  const std::string later = error_file_ + "_later";
+  ASSERT_EQ(ending_of_child([&] {
+              write_record(table_, 0, {4, later, true});
+              std::ofstream(later) << "a consequence";
+            }),
+            exited(0));
+  std::filesystem::last_write_time(
+      later, std::filesystem::last_write_time(error_file_) + std::chrono::milliseconds(20));
+  const auto first = report_failure(table_, *table_.record_of(0), {}, kExitCode3, {});
+  EXPECT_TRUE(first.text.ends_with("a consequence")) << first.text;
+  EXPECT_FALSE(first.is_cause);
+  const auto cause = report_failure(table_, record(), {}, kExitCode3, {}, false);
+  EXPECT_TRUE(cause.text.ends_with("the reason")) << cause.text;
+  EXPECT_TRUE(cause.is_cause);
+  EXPECT_EQ(report_failure(table_, *table_.record_of(0), {}, kExitCode3, {}, false).text, "");
+  std::filesystem::remove(later);
+}
+
 TEST_F(TaskReport, LeavesTheFileUntilTheStepEnds) {
   write_in_child();
-  EXPECT_TRUE(report_failure(table_, record(), {}, kExitCode3, {}).ends_with("the reason"));
+  EXPECT_TRUE(report_failure(table_, record(), {}, kExitCode3, {}).text.ends_with("the reason"));
   EXPECT_TRUE(std::filesystem::exists(error_file_));
   remove_error_files(table_);
   EXPECT_FALSE(std::filesystem::exists(error_file_));

@@ -69,7 +69,7 @@ using std::chrono::system_clock;
 
 std::string read(const std::string& path, system_clock::time_point start) {
   const auto file = open_error_folder(path);
-  return read_error_file(file.folder, file.name, start);
+  return read_error_file(file.folder, file.name, start).text;
 }
 
 TEST_F(ErrorFile, IsReadUnlessItIsOlderThanTheTask) {
