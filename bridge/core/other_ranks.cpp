@@ -79,10 +79,10 @@ Result<std::string> sign_of_other_ranks(const EnvMap& environment,
     return checked.error();
   const std::string self = alone == Alone::kRank ? "this process is the only rank, but "
                                                  : "this agent is the only one of its run, but ";
-  if (environment.has("SLURM_JOB_ID")) {
-    const std::string job = larger_job(environment, alone);
-    return job.empty() ? job : formatted("{}{}: start it with srun", self, job);
-  }
+  // Of a cleaned environment the id may be all that is left.
+  const bool has_job = environment.has("SLURM_JOB_ID") && environment.has("SLURM_JOB_NUM_NODES");
+  if (const std::string job = has_job ? larger_job(environment, alone) : ""; !job.empty())
+    return formatted("{}{}: start it with srun", self, job);
   // As often for pods that are separate runs.
   if (number(environment, "JOB_COMPLETION_INDEX") > 0) {
     return formatted(
@@ -93,6 +93,8 @@ Result<std::string> sign_of_other_ranks(const EnvMap& environment,
   for (const std::string& name : ancestors) {
     const Launcher* launcher = launcher_with_process(name);
     if (launcher == nullptr) continue;
+    if (has_job && launcher->name == std::string_view("slurm"))
+      break;  // a batch script, whose job has one task
     return formatted(
         "{}{} is above it, and no variable of {} is set: pass them on (env -i and --cleanenv of "
         "containers remove them), or {}",

@@ -20,6 +20,8 @@ above_of() { echo "$only $1 is above it, and no variable of $2 is set: pass them
 # A cleaned environment.
 expect_sign "$(above_of slurmstepd slurm)" on_login srun -N2 -n2 env -i "$torchbridge" exec -- true
 expect_sign "$(above_of slurmstepd slurm)" on_login srun -N1 -n2 env -i "$torchbridge" explain
+expect_sign "$(above_of slurmstepd slurm)" \
+  on_login srun -N1 -n2 sh -c "exec env -i SLURM_JOB_ID=\$SLURM_JOB_ID '$torchbridge' exec -- true"
 expect_sign "$(above_of '(mpirun|orted|prted|prterun)' openmpi)" \
   "$within" "$limit" mpirun -np 2 env -i "$torchbridge" env
 if command -v mpiexec.mpich >/dev/null; then

@@ -94,6 +94,13 @@ TEST(SignOfOtherRanks, IsAProcessOfALauncherAboveACleanedEnvironment) {
   EXPECT_EQ(
       sign({}, {"sh", "slurmstepd", "systemd"}),
       "this process is the only rank, but slurmstepd is above it, and no variable of slurm" + rest);
+  // What a script or a container passes on of the job.
+  EXPECT_EQ(
+      sign({{"SLURM_JOB_ID", "12"}}, {"slurmstepd"}),
+      "this process is the only rank, but slurmstepd is above it, and no variable of slurm" + rest);
+  EXPECT_EQ(
+      sign({{"SLURM_JOB_ID", "12"}, {"SLURM_JOB_NUM_NODES", "1"}}, {"mpirun", "slurmstepd"}),
+      "this process is the only rank, but mpirun is above it, and no variable of openmpi" + rest);
   EXPECT_EQ(
       sign({{"PATH", "/bin"}}, {"hydra_pmi_proxy", "mpiexec.hydra"}),
       "this process is the only rank, but hydra_pmi_proxy is above it, and no variable of hydra" +
