@@ -131,6 +131,9 @@ void Coordinator::end_workers_of(MemberId id, const AttemptEnded& ended) {
   if (ended.start_failure && !start_failure_) {
     start_failure_ = ended.start_failure;
     start_failure_->error.message = member.join.host + ": " + ended.start_failure->error.message;
+    // Else the first of the workers that are ended because of it would be the root cause.
+    if (cause_ == Cause::kNone)
+      last_failure_ = attempt_.interruption = start_failure_->error.message;
   }
   const auto shift = std::chrono::duration_cast<std::chrono::system_clock::duration>(
       Seconds(member.clock_difference));

@@ -157,7 +157,8 @@ std::string summary_text(const RunReport& run) {
     text += "\n  " + doubt;
   if (!ended_by_agent.empty())
     text += formatted("\n  ended because of it: {}", ranks_text(ended_by_agent));
-  if (!run.reason.empty()) text += formatted("\n  not restarted: {}", run.reason);
+  if (!run.reason.empty() && run.reason != last.interruption)
+    text += formatted("\n  not restarted: {}", run.reason);
   if (!run.folder.empty()) text += formatted("\n  logs: {}", run.folder);
   return text;
 }

@@ -398,6 +398,12 @@ TEST(Coordinator, AProgramThatCannotBeStartedEndsTheRunWithItsCode) {
   run.ended(1, SIGTERM, true);
   EXPECT_EQ(run.sent(), (Texts{"1:end 127", "2:end 127"}));
   EXPECT_EQ(run->take_lines(), (Texts{"n2: cannot run 'x'"}));
+  // And not the worker that is ended because of it.
+  const std::string summary = summary_text(run->report());
+  EXPECT_NE(summary.find("root cause: n2: cannot run 'x'\n  ended because of it: rank 1"),
+            std::string::npos)
+      << summary;
+  EXPECT_EQ(summary.find("not restarted"), std::string::npos) << summary;
 }
 
 TEST(Coordinator, BacksOffBeforeARestart) {
