@@ -159,10 +159,8 @@ void CoordinatorClient::receive(const AgentMessage& message, Time now) {
   } else if (const auto* rejected = std::get_if<Rejected>(&message)) {
     // What may pass, as a node that is not yet known to be lost, does so within a keep-alive.
     if (!rejected_until_) rejected_until_ = after(now, Seconds(rejected->retry_seconds));
-    const std::string problem = formatted("{} rejects this node: {}", target(), rejected->reason);
-    if (now < *rejected_until_) return try_again(problem, now);
-    is_rejected_ = true;
-    fail(problem);
+    rejection_ = formatted("{} rejects this node: {}", target(), rejected->reason);
+    try_again(rejection_, now);
   } else if (const auto* alive = std::get_if<Alive>(&message)) {
     send(Alive{clock_now(), alive->clock});
   } else {
@@ -186,6 +184,10 @@ void CoordinatorClient::on_wrong_answer(Time now, const std::string& problem) {
 void CoordinatorClient::try_again(const std::string& problem, Time now) {
   connecting_ = Socket();
   connection_ = LineConnection();
+  if (rejected_until_ && now >= *rejected_until_) {  // also where the run has ended meanwhile
+    is_rejected_ = true;
+    return fail(rejection_);
+  }
   const bool is_gone = !is_first_ && problem.ends_with(std::strerror(ECONNREFUSED));
   if (now >= deadline_ || is_gone) return fail(problem);
   problem_ = problem;

@@ -93,7 +93,8 @@ class CoordinatorClient {
   Time due_;  // of the state: the next attempt, the end of this one, or the end of the keep-alive
   std::chrono::milliseconds pause_{0};
   int wrong_answers_ = 0;
-  std::optional<Time> rejected_until_;  // with a reason that may pass
+  std::optional<Time> rejected_until_;  // with a reason that may pass until then
+  std::string rejection_;
   Socket connecting_;
   Endpoint connecting_to_;
   LineConnection connection_;

@@ -280,4 +280,29 @@ TEST_F(ServedRun, ItsAgentsJoinAndThoseWithAnotherTokenNameIt) {
   EXPECT_NE(none->find("does not accept the run id given here"), std::string::npos) << *none;
 }
 
+// It would wait for another coordinator until join_timeout.
+TEST_F(ServedRun, WhoIsOneTooManyDoesNotWaitWhereTheRunHasEnded) {
+  open({.keep_alive_interval = 1, .keep_alive_attempts = 1});
+  const Socket first = member("n0"), second = member("n1");
+  const Join join{.run_id = "run", .shape = {2, 2, 2, 0}, .host = "n2", .pid = 1};
+  const auto start = std::chrono::steady_clock::now();
+  auto now = start;
+  CoordinatorClient client({"127.0.0.1", port_}, kKey, join, now, now + seconds(600));
+  const auto carry = [&](milliseconds time) {
+    if (server_) server_->carry(now_);
+    pollfd entry{client.descriptor(), static_cast<short>(client.events()), 0};
+    poll(&entry, client.descriptor() >= 0 ? 1 : 0, 10);
+    client.carry(now += time);
+  };
+  while (client.problem().empty() && now < start + seconds(1)) carry(milliseconds(1));
+  const std::string reason = "rejects this node: the run 'run' has its 2 nodes (";
+  EXPECT_NE(client.problem().find(reason), std::string::npos) << client.problem();
+  EXPECT_FALSE(client.failure()) << "a node may be lost, and this one take its place";
+  server_.reset();
+  while (!client.failure() && now < start + seconds(20)) carry(milliseconds(100));
+  ASSERT_TRUE(client.failure());
+  EXPECT_NE(client.failure()->find(reason), std::string::npos) << *client.failure();
+  EXPECT_TRUE(client.is_rejected());
+}
+
 }  // namespace
