@@ -372,6 +372,8 @@ int run_rounds(AgentContext& context, RestartBudget& budget, std::optional<RunEn
   report.run_id = endpoint ? endpoint->run_id : run_id_of(context.options);
   report.is_named = endpoint ? report.run_id != RunOptions().rdzv_id : is_named(context.options);
   report.host = context.host;
+  // Until it takes part, the agents of other nodes wait for this one.
+  context.leaves_agents = endpoint && endpoint->shape.min_nodes == endpoint->shape.max_nodes;
   auto folder = RunFolder::make(context.options, report.run_id,
                                 std::string(context.environment.get("TMPDIR").value_or("/tmp")));
   if (!folder) return budget.remove(), fail_before_start(context, folder.error());
@@ -392,6 +394,7 @@ int run_rounds(AgentContext& context, RestartBudget& budget, std::optional<RunEn
     if (const auto emptied = empty_summary(context.options); !emptied)
       return fail_before_start(context, emptied.error());
   }
+  context.leaves_agents = false;
   context.peers = rounds->get();
   context.events.set_peers(context.peers);
   return Agent(context, **rounds, report).run();
@@ -467,7 +470,7 @@ int run_as_child(const RunOptions& options, const LaunchOrigin& origin,
   if (!budget) return fail(budget.error());
   auto liveness = open_liveness(environment);
   auto events = AgentEvents::open(options.signals_to_handle, guardian.end, std::move(liveness));
-  if (!events) return fail_before_start(events.error());
+  if (!events) return fail(events.error());
   Consoles consoles;
   RunFolder folder;
   const OuterState outer{events->signals().outer_mask(), descriptors.old()};

@@ -313,16 +313,18 @@ std::string note_about(const RunOptions& options, const EnvMap& environment,
 
 }  // namespace
 
-bool names_loopback(const std::string& host) {
-  return host == "localhost" || (is_numeric(host) && is_loopback(host));
-}
-
 Result<LaunchedTask> launched_task(const LaunchOrigin& origin) {
   if (origin.launcher == nullptr) return LaunchedTask{};
   const auto& facts = origin.facts;
   if (!facts) return origin.facts_error;
-  return LaunchedTask{facts->rank, facts->world_size, is_typed_in_shell_of_step(origin.environment),
-                      facts->has_several_nodes(), facts->nodes};
+  LaunchedTask task{facts->rank, facts->world_size, is_typed_in_shell_of_step(origin.environment),
+                    facts->has_several_nodes(), facts->nodes};
+  const auto own = static_cast<std::size_t>(facts->node_rank);
+  if (facts->local_size != 1) task.node = own < task.nodes.size() ? task.nodes[own] : host_name();
+  task.is_whole_node = task.nodes.empty()
+                           ? facts->local_size <= 1
+                           : task.nodes.size() == static_cast<std::size_t>(task.count);
+  return task;
 }
 
 Result<bool> has_several_agents(const RunOptions& options, const LaunchedTask& task) {
@@ -366,6 +368,10 @@ Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const LaunchOri
              : options.rdzv_backend == RdzvBackend::kStatic ? from_static(options, shape, task)
                                                             : from_c10d(options, task);
   if (!run) return run.error();
+  if (!run->is_of_launcher) {
+    run->node = task.node;
+    run->is_whole_node = task.is_whole_node;
+  }
   run->shape = shape;
   run->is_output_shared = task.count > 1;
   run->doubt = doubt_about(options, environment, task);
@@ -381,7 +387,7 @@ Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const LaunchOri
         formatted("--role has {} bytes: expected at most {}", options.role.size(), kLongestName)};
   }
   const auto token = rendezvous_token(options.rdzv_token_file, environment);
-  if (!token) return token.error();
+  if (!token) return Error{.message = token.error().message, .only_here = true};
   if (!token->empty()) {
     run->key = RunKey::of_token(*token);
   } else if (!run->key.has_token()) {

@@ -35,10 +35,6 @@ struct RunEndpoint {
   bool is_whole_node = true;
 };
 
-// Whether a host of an endpoint is this node for this node alone, and not only by a line of
-// /etc/hosts (127.0.1.1 NAME).
-bool names_loopback(const std::string& host);
-
 // The launcher's tasks as this process finds them; 0 where no launcher started it.
 struct LaunchedTask {
   int rank = 0, count = 0;
@@ -46,6 +42,9 @@ struct LaunchedTask {
   bool is_shell = false;
   bool has_several_nodes = false;    // as far as the launcher gives it
   std::vector<std::string> nodes{};  // their names, where the launcher gives them
+  // Of this node, where it may have started others on it, as in Join; else empty.
+  std::string node{};
+  bool is_whole_node = true;  // as in RunEndpoint, as far as the launcher gives it
 };
 Result<LaunchedTask> launched_task(const LaunchOrigin& origin);
 

@@ -1,8 +1,10 @@
 #include "bridge/net/address.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -92,6 +94,18 @@ bool is_numeric(const std::string& host) { return !canonical_address(host).empty
 
 bool is_loopback(const std::string& numeric_address) {
   return numeric_address.starts_with("127.") || numeric_address == "::1";
+}
+
+bool names_loopback(const std::string& host) {
+  in_addr number{};  // also written as 127.1 or 0
+  if (inet_aton(host.c_str(), &number) != 0)
+    return number.s_addr == INADDR_ANY || is_loopback(inet_ntoa(number));
+  if (is_numeric(host)) return is_loopback(host) || canonical_address(host) == "::";
+  constexpr const char* kNames[] = {"localhost", "localhost4", "localhost6", "ip6-localhost",
+                                    "ip6-loopback"};
+  const std::string first = host.substr(0, host.find('.'));
+  return std::ranges::any_of(
+      kNames, [&](const char* name) { return strcasecmp(first.c_str(), name) == 0; });
 }
 
 std::vector<std::string> local_addresses() {

@@ -22,6 +22,10 @@ bool is_numeric(const std::string& host);
 
 bool is_loopback(const std::string& numeric_address);
 
+// Whether each host means itself by it, as by localhost or 0.0.0.0. Not a name that is a loopback
+// address by a line of /etc/hosts alone (127.0.1.1 NAME).
+bool names_loopback(const std::string& host);
+
 // Whether an interface of this host, as this process sees it, has the address; loopback ones all
 // do.
 bool is_own_address(const std::string& numeric_address);

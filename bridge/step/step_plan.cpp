@@ -12,8 +12,7 @@
 namespace torchbridge {
 
 Status check_exported_host(const std::string& host, const LaunchFacts& facts) {
-  const bool is_each_nodes_own = is_loopback(host) || host.starts_with("localhost");
-  if (!is_each_nodes_own || !facts.has_several_nodes()) return Ok{};
+  if (!names_loopback(host) || !facts.has_several_nodes()) return Ok{};
   const std::size_t nodes = std::max(facts.nodes.size(), facts.tasks_per_node.size());
   return Error{
       formatted("MASTER_ADDR='{}' is exported, which is each node's own address, but the ranks are "

@@ -95,6 +95,10 @@ expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridg
   --master-addr n0 --master-port 29435 sh -c "$show"
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 \
   --master-addr n0 --master-port 29438 sh -c "$show"
+# Several agents on a node have the local ranks that the launcher gives, and one worker each, with any endpoint.
+for options in "--rdzv-backend c10d --rdzv-endpoint n0:29433" "--master-addr n0 --master-port 29438"; do
+  expect "$by_node" on_login srun -N3 -w n0,n1,n2 -n6 --ntasks-per-node=2 "$torchbridge" run $options sh -c "$show"
+done
 # The launcher's order of nodes is that of the options, unless --master-addr is given.
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 \
   --node-rank 3 sh -c "$show"
@@ -103,8 +107,10 @@ expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridg
 # Endpoints at which no agent, or each for itself, would wait: an error at once.
 on_two_nodes() { on_login srun -N2 -w n0,n1 -n2 "$torchbridge" run --nnodes 2 --nproc-per-node 1 "$@" true; }
 each="is each node's own address, but the tasks are on several nodes"
-expect_error "^torchbridge: --rdzv-endpoint localhost $each" 30 \
-  on_two_nodes --rdzv-backend c10d --rdzv-endpoint localhost:29433
+for host in localhost 0.0.0.0 127.1 ip6-localhost; do
+  expect_error "^torchbridge: --rdzv-endpoint $host $each" 30 \
+    on_two_nodes --rdzv-backend c10d --rdzv-endpoint "$host:29433"
+done
 expect_error "^torchbridge: --master-port with the default 127.0.0.1 of --master-addr $each" 30 \
   on_two_nodes --master-port 29433
 expect_error "^torchbridge: --local-addr localhost $each" 30 on_two_nodes --local-addr localhost
@@ -120,6 +126,14 @@ for options in "--master-addr nosuchhost" "--rdzv-backend c10d --rdzv-endpoint n
   expect_error "^torchbridge: --[a-z-]+ nosuchhost: host name 'nosuchhost' does not resolve on n0" 30 \
     on_two_nodes $options
 done
+# What one agent lacks ends the step: the others would wait for it.
+expect_error "^torchbridge: --local-addr n0 is not an address of n1" 30 on_two_nodes --local-addr n0
+without() { on_login srun -N2 -w n0,n1 -n2 sh -c "test \$SLURM_NODEID = 0 || $1; exec '$torchbridge' run $2 true"; }
+expect_error "^torchbridge: cannot create a folder '/nonexistent/" 30 \
+  without 'export TMPDIR=/nonexistent' '--nproc-per-node 1'
+(umask 077 && od -An -N16 -tx1 /dev/urandom | tr -d ' ' >"$work/token")
+expect_error "^torchbridge: --rdzv-token-file '/nonexistent': No such file" 30 \
+  without 'file=/nonexistent' "--nproc-per-node 1 --rdzv-token-file \${file:-$work/token}"
 # A node outside of the step may have an agent, or be another name of one inside: the line after 10 s names it.
 expect_error "^torchbridge: waiting .*; --rdzv-endpoint n3 is none of the step's nodes by their names, n0 and" 30 \
   on_two_nodes --rdzv-backend c10d --rdzv-endpoint n3:29433 --rdzv-conf join_timeout=11

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "bridge/net/address.h"
 #include "tests/support/free_port.h"
 
 using namespace torchbridge;
@@ -120,6 +121,38 @@ TEST(RunEndpoint, OfC10dIsHeldByTheFirstThatCanListen) {
   ASSERT_TRUE(second) << second.error().message;
   EXPECT_FALSE(second->listener.open());
   EXPECT_EQ(second->coordinator, first->coordinator);
+}
+
+// LOCAL_RANK would be 0 in each of them, and each would start workers for all GPUs of its node.
+TEST(RunEndpoint, OfTheOptionsKnowsTheTasksThatTheLauncherStartedOnOneNode) {
+  const EnvMap slurm = {{"SLURM_JOB_ID", "7"},
+                        {"SLURM_STEP_ID", "0"},
+                        {"SLURM_PROCID", "2"},
+                        {"SLURM_STEP_NUM_TASKS", "3"},
+                        {"SLURM_NODEID", "1"},
+                        {"SLURM_LOCALID", "1"},
+                        {"SLURM_STEP_NODELIST", "n[0-1]"},
+                        {"SLURM_GTIDS", "1,2"},
+                        {"SLURM_STEP_TASKS_PER_NODE", "1,2"}};
+  const EnvMap mpirun = {{"OMPI_COMM_WORLD_RANK", "2"},
+                         {"OMPI_COMM_WORLD_SIZE", "4"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  auto fixed = nodes(0, 0, RdzvBackend::kStatic, "");
+  fixed.master_addr = "127.0.0.2";
+  for (const auto& [environment, node] :
+       {std::pair(slurm, std::string("n1")), std::pair(mpirun, host_name())}) {
+    const auto task = launched_task(LaunchOrigin(environment));
+    ASSERT_TRUE(task) << task.error().message;
+    for (const auto& options : {nodes(0, 0, RdzvBackend::kC10d, "192.0.2.1"), fixed}) {
+      LaunchedTask here = *task;
+      here.has_several_nodes = false;  // or the address would be looked at
+      const auto run = find_run_endpoint(options, LaunchOrigin(environment), here);
+      ASSERT_TRUE(run) << run.error().message;
+      EXPECT_EQ(run->node, node);
+      EXPECT_FALSE(run->is_whole_node);
+    }
+  }
 }
 
 TEST(RunEndpoint, HasTorchrunsPorts) {

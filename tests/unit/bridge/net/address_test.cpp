@@ -32,6 +32,14 @@ TEST(Address, KnowsLoopback) {
   EXPECT_FALSE(is_loopback("10.127.0.1"));
 }
 
+TEST(Address, KnowsNamesByWhichEachHostMeansItself) {
+  for (const char* host : {"localhost", "LOCALHOST", "localhost.localdomain", "localhost4",
+                           "ip6-localhost", "127.0.0.1", "127.1", "::1", "0.0.0.0", "0", "::"})
+    EXPECT_TRUE(names_loopback(host)) << host;
+  for (const char* host : {"n0", "localhosts", "local", "10.1", "10.127.0.1", "fd00::1", ""})
+    EXPECT_FALSE(names_loopback(host)) << host;
+}
+
 TEST(Address, LocalOnesAreNeverLoopback) {
   for (const auto& address : local_addresses()) EXPECT_FALSE(is_loopback(address)) << address;
 }
