@@ -67,6 +67,7 @@ struct LaunchOptions {
   CpuRule cpus = CpuRule::kKeep;
   InterfaceRule iface;
   OmpRule omp;
+  bool elastic = true;  // TORCHELASTIC_*, by which programs take a torchrun for their parent
   bool override_user = false;
   bool verbose = false;
   bool explain = false;  // print the table of ranks and stop

@@ -18,11 +18,11 @@ constexpr std::string_view kOfLaunchers[] = {"SLURM_STEP", "OMPI_COMM_WORLD_", "
 }  // namespace
 
 Setter setter_of(const EnvMap& environment) {
-  const auto run_id = environment.get(kRunId);
+  const auto run_id = environment.get(kRunId);  // with elastic=no there is none
   std::string_view value = environment.get(kSetByVariable).value_or("");
   const auto name = take_until(value, ' '), launch = take_until(value, ' ');
   const auto found = std::ranges::find(kSetters, name);
-  if (found != std::end(kSetters) && run_id == value)
+  if (found != std::end(kSetters) && run_id.value_or("") == value)
     return {static_cast<SetBy>(found - kSetters), std::string(launch)};
   return {run_id ? SetBy::kTorchrun : SetBy::kOthers};
 }

@@ -170,6 +170,8 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   if (const auto checked = check_exported(environment, options.override_user); !checked)
     return checked.error();
   auto computed = variables_of(plan.env);
+  if (!options.elastic)
+    std::erase_if(computed, [](const Variable& v) { return v.first.starts_with("TORCHELASTIC_"); });
   if (const auto added = add_interface(plan, options, computed); !added)
     return only_here(added.error());
   if (is_torchrun_of_nodes(program)) add_agent_defaults(plan, environment, program, computed);
@@ -196,6 +198,7 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
     task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD",
                                 std::to_string(reserved_port.descriptor()));
   if (environment.has("TORCHELASTIC_ERROR_FILE") && !options.override_user) return task;
+  if (!options.elastic) return task;
   // A single process without a launcher shares its run id with all others of its kind.
   const std::string run = plan.facts.launcher == "none"
                               ? plan.env.run_id + "-" + std::to_string(getpid())

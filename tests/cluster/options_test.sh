@@ -20,6 +20,13 @@ TORCHBRIDGE_OPTIONS=ranks=block,port=29511 expect $'0 29511\n1 29511' \
 TORCHBRIDGE_OPTIONS=port=29511,omp=3 expect "29512 3" \
   on_login srun -n1 --torch-env=port=29512 sh -c 'echo $MASTER_PORT $OMP_NUM_THREADS'
 
+# elastic=no: nothing says that an agent is above the program, and torchbridge still knows who set the rest.
+for way in "--torch-env=elastic=no" "$BUILD_DIR/bin/torchbridge exec --torch-env=elastic=no --"; do
+  expect $'0/2 plugin-or-exec\n1/2 plugin-or-exec' on_login srun -N2 -n2 $way sh -c '! env | grep TORCHELASTIC_ &&
+    echo $RANK/$WORLD_SIZE $(expr "$TORCHBRIDGE_SET_BY" : "\(plugin\|exec\) slurm-" >/dev/null && echo plugin-or-exec)'
+  expect $'0/2\n1/2' on_login srun -N2 -n2 $way "$BUILD_DIR/bin/torchbridge" exec -- sh -c 'echo $RANK/$WORLD_SIZE'
+done
+
 # TORCH_ENV is a variable of users: many name a virtual environment by it.
 TORCH_ENV=$HOME/venv expect "unset $HOME/venv" on_login srun -n1 sh -c 'echo ${RANK-unset} $TORCH_ENV'
 TORCH_ENV=$HOME/venv expect "0 $HOME/venv" \

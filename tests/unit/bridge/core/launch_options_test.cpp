@@ -116,8 +116,8 @@ TEST(LaunchOptions, NoValueBreaksTheMessage) {
                                  "a\nb\x1b[31m",
                                  "%n%s",
                                  std::string(100'000, 'x')};
-  for (const std::string key : {"ranks", "addr", "port", "gpus", "cpus", "iface", "omp", "override",
-                                "verbose", "explain", "check", "on_failure"}) {
+  for (const std::string key : {"ranks", "addr", "port", "gpus", "cpus", "iface", "omp", "elastic",
+                                "override", "verbose", "explain", "check", "on_failure"}) {
     for (const auto& value : kValues) {
       if ((key == "addr" || key == "iface") && (value == "-1" || value == kValues[2]))
         continue;  // a host may be called that
@@ -150,10 +150,18 @@ TEST(LaunchOptions, OnFailureIsSecondsOrWait) {
   EXPECT_EQ(parse_options("on_failure=600,on_failure=wait")->on_failure, std::nullopt);
 }
 
+TEST(LaunchOptions, ElasticIsYesOrNo) {
+  EXPECT_TRUE(parse_options("")->elastic);
+  EXPECT_FALSE(parse_options("elastic=no")->elastic);
+  EXPECT_EQ(parse_options("elastic").error().message,
+            "option 'elastic' needs a value: elastic=yes|no");
+}
+
 TEST(LaunchOptions, HelpNamesEveryKey) {
   const std::string help = options_help();
-  for (const char* key : {"ranks=", "addr=", "port=", "gpus=", "cpus=", "iface=", "omp=",
-                          "override=", "verbose=", "explain=", "check=", "on_failure="}) {
+  for (const char* key :
+       {"ranks=", "addr=", "port=", "gpus=", "cpus=", "iface=", "omp=", "elastic=", "override=",
+        "verbose=", "explain=", "check=", "on_failure="}) {
     EXPECT_NE(help.find(key), std::string::npos) << key;
   }
 }

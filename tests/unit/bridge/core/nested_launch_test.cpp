@@ -37,6 +37,15 @@ TEST(Setter, IsReadBackAsItWasWritten) {
   }
 }
 
+// elastic=no
+TEST(Setter, IsReadBackWithoutARunId) {
+  EnvMap environment = {{kSetByVariable, text_of({SetBy::kPlugin, "slurm-7.0"}, "")}};
+  EXPECT_EQ(setter_of(environment).who, SetBy::kPlugin);
+  EXPECT_EQ(setter_of(environment).launch, "slurm-7.0");
+  environment.set("TORCHELASTIC_RUN_ID", "torchrun's");
+  EXPECT_EQ(setter_of(environment).who, SetBy::kTorchrun);
+}
+
 TEST(Setter, IsTorchrunWhereTheRunIsAnotherOne) {
   EnvMap environment = set_by_exec("slurm-7.0");
   environment.set("TORCHELASTIC_RUN_ID", "torchrun's");

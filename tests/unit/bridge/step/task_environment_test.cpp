@@ -153,6 +153,15 @@ TEST(AgentDefaults, AreNotForOtherProgramsNorForAnAgentAlone) {
   }
 }
 
+TEST(Elastic, NoLeavesTorchelasticOut) {
+  const auto task = environment_of({0, 0, 0, {0}}, {1, 1}, Placement::kBlock, "elastic=no", {}, {});
+  std::string names;
+  for (const auto& [name, value] : task.variables) names += name + " ";
+  EXPECT_EQ(names.find("TORCHELASTIC"), names.npos) << names;
+  EXPECT_NE(names.find("LOCAL_RANK RANK "), names.npos) << names;
+  EXPECT_NE(variables("TORCHELASTIC_RUN_ID", "", {}), "");
+}
+
 TEST(Interface, OfNcclIsSetByNameAlone) {
   EXPECT_EQ(variables("NCCL_", "", {}), "");
   EXPECT_EQ(variables("GLOO_", "iface=none", {}), "");
