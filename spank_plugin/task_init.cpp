@@ -124,7 +124,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   if (!secret.empty()) step.token = secret;
   const auto names = node.table.answer(SharedTaskTable::kNames);
   HostNames known = HostNames::from(names && *names ? **names : "");
-  const StepPlan plan = aborter.value_or_abort(
+  StepPlan plan = aborter.value_or_abort(
       plan_step(std::move(facts), step, std::nullopt, kTimeout, std::move(known)));
   Socket port = aborter.value_or_abort(reserve_store_socket(plan, environment));
   auto task = aborter.value_or_abort(task_environment(plan, environment, port, program_of(spank)));

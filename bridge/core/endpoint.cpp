@@ -45,9 +45,10 @@ Result<int> port_of(const LaunchFacts& facts, const PortRule& rule, PortRange ep
     range = without(kDerived, ephemeral);
     if (range.low > range.high) range = without(kLower, ephemeral);
     if (range.low > range.high) {
-      return Error{formatted(
-          "no port is left outside the ephemeral range {}-{}: give one with port=N or port=LO-HI",
-          ephemeral.low, ephemeral.high)};
+      return Error{
+          formatted("no port is left outside the ephemeral range {}-{}: give one with "
+                    "MASTER_PORT=N or port=LO-HI",
+                    ephemeral.low, ephemeral.high)};
     }
   }
   const auto size = static_cast<std::uint64_t>(range.high - range.low) + 1;

@@ -77,10 +77,10 @@ Result<Socket> bind_to(const Endpoint& endpoint, StoreSocket kind) {
   // The store of PyTorch listens on all interfaces, where another program may have the port.
   auto reserved = reserve(endpoint);
   if (reserved || port_is_free(endpoint.port)) return reserved;
-  return Error{
-      formatted("MASTER_PORT={} is already in use on {}: choose another with port=N, or end the "
-                "program that uses it",
-                endpoint.port, host_name())};
+  return Error{formatted(
+      "MASTER_PORT={} is already in use on {}: choose another with MASTER_PORT=N, or end the "
+      "program that uses it",
+      endpoint.port, host_name())};
 }
 
 Result<std::string> address_for(bool one_node, const AddressRule& rule) {

@@ -102,6 +102,7 @@ std::string why_port(const LaunchFacts& facts, const LaunchOptions& options,
   if (exported.port) return "exported as MASTER_PORT";
   if (!options.port.automatic())
     return options.port.low == options.port.high ? "given as port=N" : "from the range port=LO-HI";
+  if (facts.world_size == 1) return "any free port will do for one rank";
   if (!facts.reserved_ports.empty())
     return formatted("the first port that {} reserved for the step", facts.launcher);
   if (facts.step_id.empty()) return "selected on rank 0's node and sent to the other ranks";

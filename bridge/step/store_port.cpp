@@ -97,12 +97,12 @@ Result<Socket> reserve_store_port(const Endpoint& master, const std::string& run
   if (!reserved && !port_is_free(master.port)) {
     return Error{
         formatted("MASTER_PORT={} is already in use on {} ({}), where rank 0 must listen: choose "
-                  "another with port=N, or end the program that uses it",
+                  "another with MASTER_PORT=N, or end the program that uses it",
                   master.port, host_name(), *address)};
   }
   if (!reserved)
-    return Error{formatted("MASTER_PORT={}: {} (on {}): choose another with port=N", master.port,
-                           reserved.error().message, host_name())};
+    return Error{formatted("MASTER_PORT={}: {} (on {}): choose another with MASTER_PORT=N",
+                           master.port, reserved.error().message, host_name())};
   return reserved;
 }
 

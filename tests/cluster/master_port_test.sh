@@ -39,8 +39,23 @@ for hosts in n0:3 n0:2,n1:1; do
   fi
 done
 
+# One rank takes any free port where none is given, or another one of its range: two programs share a task.
+cat >"$work/two_programs" <<'SCRIPT'
+#!/bin/bash
+exec="$1 exec --torch-env=override=yes"
+coproc $exec -- sh -c 'echo $MASTER_PORT; read -r end'
+read -r first <&"${COPROC[0]}"
+second=$($exec -- sh -c 'echo $MASTER_PORT')
+of_range=$($exec,port="$first-$((first + 1))" -- sh -c 'echo $MASTER_PORT')
+echo end >&"${COPROC[1]}"
+[[ -n $first && -n $second && $second != "$first" ]] && echo $((of_range - first))
+SCRIPT
+chmod +x "$work/two_programs"
+expect 1 on_login srun -N1 -n1 -w n1 "$work/two_programs" "$torchbridge"
+expect 1 on_login srun -N1 -n1 -w n1 --torch-env "$work/two_programs" "$torchbridge"
+
 # Not in use, but a port that needs privileges.
-denied="Permission denied: ports below 1024 need privileges \(on n0\): choose another with port=N"
+denied="Permission denied: ports below 1024 need privileges \(on n0\): choose another with MASTER_PORT=N"
 expect_error "torch-env: MASTER_PORT=80: .*$denied" 20 \
   on_login runuser -u nobody -- srun -N2 -n2 -w n0,n1 --torch-env=port=80 true
 
