@@ -24,6 +24,7 @@
 #include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/bootstrap/packed_values.h"
 #include "bridge/net/address.h"
+#include "bridge/net/host_names.h"
 #include "bridge/net/name_resolver.h"
 #include "bridge/net/socket.h"
 
@@ -197,6 +198,7 @@ class Gatherer {
       if (std::find(arrived_.begin(), arrived_.end(), false) == arrived_.end()) return finish();
       if (now >= deadline()) return timed_out();
       if (now >= connect_deadline()) return unreached(hosts_tried());
+      if (const auto reason = no_other_address(); !reason.empty()) return unreached(reason);
       begin_calls(now);
       wait(now);
       if (outcome_) return std::move(*outcome_);
@@ -291,6 +293,22 @@ class Gatherer {
   Clock::time_point connect_deadline() const {
     const bool waits = is_first_of_node() && !is_one_node() && !has_contact_ && node_is_complete();
     return waits ? complete_since_ + group_.connect_timeout : Clock::time_point::max();
+  }
+
+  // Why no other node can answer; empty where one may, or while names are looked up.
+  std::string no_other_address() {
+    if (!group_.needs_other_hosts || connect_deadline() == Clock::time_point::max()) return {};
+    const auto short_name = [](const std::string& host) { return host.substr(0, host.find('.')); };
+    std::string reason;
+    for (const auto& host : group_.other_hosts) {
+      if (short_name(host) == short_name(host_name())) continue;
+      const auto address = address_of(host);
+      if (!address || *address) return {};
+      if (reason.empty())
+        reason =
+            formatted("no other node of this job has an address: {}", address->error().message);
+    }
+    return reason;
   }
 
   // An answer of a first host makes all other calls superfluous. A node among the other hosts may

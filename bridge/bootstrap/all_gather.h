@@ -42,6 +42,9 @@ struct BootstrapGroup {
   std::vector<int> ports;  // the same on all nodes: a listener takes the first that is free
   std::vector<std::string> first_hosts;  // to connect to: numeric addresses or names, tried at once
   std::vector<std::string> other_hosts;  // tried one after the other, until any node has answered
+  // No first host has a listener: where the names of all other hosts but this one have no address,
+  // no other node can answer.
+  bool needs_other_hosts = false;
   // How long to wait for an answer of any other node once this node's ranks are complete.
   std::chrono::milliseconds connect_timeout = std::chrono::hours(24);
 
@@ -64,9 +67,10 @@ using Values = std::vector<std::string>;
 using Reduce = std::function<Result<Values>(Values)>;
 
 struct Gathered {
-  Values values;          // of ranks 0..size-1, or what `reduce` made of them
-  std::string unreached;  // where no other node answered within `connect_timeout`: the hosts tried,
-                          // for a message
+  Values values;  // of ranks 0..size-1, or what `reduce` made of them
+  // Where no other node answered within `connect_timeout`, or none can: the hosts tried, for a
+  // message.
+  std::string unreached;
 };
 
 // Collective: gives `value` (any bytes, at most 1000) and returns when all values are known. The

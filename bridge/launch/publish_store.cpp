@@ -187,7 +187,8 @@ Result<std::unique_ptr<Exchange>> connect_by_daemons(const LaunchFacts& facts,
                        .local_size = facts.local_size,
                        .listens = daemons.on_mpirun_host,
                        .listening_rank = 0,
-                       .ports = std::move(*ports)};
+                       .ports = std::move(*ports),
+                       .needs_other_hosts = daemons.mpirun_host_is_idle};
   // Without a list of nodes and without ranks on mpirun's host the nodes cannot connect: do not
   // wait half of the timeout.
   constexpr std::chrono::seconds kWithoutList{3};

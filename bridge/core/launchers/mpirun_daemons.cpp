@@ -6,6 +6,7 @@
 #include "bridge/base/hostlist.h"
 #include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
+#include "bridge/core/launch_facts.h"
 #include "bridge/core/launchers/pmix.h"
 
 namespace torchbridge {
@@ -48,10 +49,15 @@ std::optional<MpirunDaemons> read_orte(const EnvMap& environment) {
   const auto name = [](std::string_view uri) { return uri.substr(0, uri.find(';')); };
   const bool on_mpirun_host =
       name(environment.get("OMPI_MCA_orte_local_daemon_uri").value_or("")) == name(mpirun);
-  MpirunDaemons daemons{*key, true, on_mpirun_host, std::move(*addresses), {}};
+  MpirunDaemons daemons{*key, true, on_mpirun_host, std::move(*addresses), false, {}};
   const auto regex = environment.get("OMPI_MCA_orte_node_regex");
   if (!regex) return daemons;
   if (auto nodes = parse_orte_nodes(*regex)) daemons.nodes = std::move(*nodes);
+  // The nodes with ranks; each other node that is used has a daemon, and mpirun's in any case.
+  const auto used = environment.integer("OMPI_MCA_orte_num_nodes", 1, kMaxRanks);
+  daemons.mpirun_host_is_idle =
+      used && *used && **used < static_cast<std::int64_t>(daemons.nodes.size());
+  if (daemons.mpirun_host_is_idle) daemons.nodes.erase(daemons.nodes.begin());
   return daemons;
 }
 
@@ -64,7 +70,8 @@ std::optional<MpirunDaemons> read_prrte(const EnvMap& environment) {
   const auto daemon = pmix_server_uri(environment, of_daemon);
   if (!host || daemon.empty()) return std::nullopt;
   const bool on_mpirun_host = daemon.substr(of_daemon.size()).starts_with("0;");
-  return MpirunDaemons{std::string(name_space), false, on_mpirun_host, {std::move(*host)}, {}};
+  return MpirunDaemons{std::string(name_space), false, on_mpirun_host,
+                       {std::move(*host)},      false, {}};
 }
 
 }  // namespace

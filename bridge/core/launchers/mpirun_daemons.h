@@ -20,7 +20,8 @@ struct MpirunDaemons {
   bool on_mpirun_host = false;    // this rank runs where mpirun does
   // Its numeric addresses, or its name; it may hold ranks or not.
   std::vector<std::string> mpirun_host;
-  // Names of all nodes with a daemon, mpirun's first; those without ranks too. Empty on mpirun's
+  bool mpirun_host_is_idle = false;  // it is known to hold none
+  // Names of all nodes with a daemon, mpirun's first unless it is idle. Empty on mpirun's
   // host, whose ranks do not get it, where mpirun found the list too long for a command line (1024
   // characters), and in OpenMPI 5.
   std::vector<std::string> nodes;

@@ -365,5 +365,24 @@ TEST_F(TwoNodes, AnUnreachedGroupIsReportedWithTheReasons) {
   }
 }
 
+// As with names that are cut at the dot: neither the listener nor the other node waits.
+TEST_F(TwoNodes, AGroupWithoutAddressesIsUnreachedAtOnce) {
+  std::vector<std::future<Result<Gathered>>> ranks;
+  for (const int rank : {0, 1, 2, 3}) {
+    BootstrapGroup group = member(rank);
+    group.needs_other_hosts = true;
+    group.first_hosts = {};
+    group.other_hosts = {"no-such-host.invalid"};
+    ranks.push_back(starts(group));
+  }
+  for (auto& rank : ranks) {
+    const auto gathered = rank.get();
+    ASSERT_TRUE(gathered) << gathered.error().message;
+    EXPECT_TRUE(gathered->unreached.starts_with(
+        "no other node of this job has an address: host name 'no-such-host.invalid'"))
+        << gathered->unreached;
+  }
+}
+
 }  // namespace
 }  // namespace torchbridge

@@ -36,6 +36,14 @@ TEST(MpirunDaemons, AreReadAsRecorded) {
   EXPECT_EQ(last->nodes, (Names{"n0", "n1"}));
 }
 
+TEST(MpirunDaemons, MpirunsHostIsIdleWhereOtherNodesHaveAllRanks) {
+  EnvMap environment = recorded_environment("openmpi-4.1-2n3t", 2);
+  EXPECT_FALSE(read_mpirun_daemons(environment)->mpirun_host_is_idle);
+  environment.set("OMPI_MCA_orte_num_nodes", "1");
+  EXPECT_TRUE(read_mpirun_daemons(environment)->mpirun_host_is_idle);
+  EXPECT_EQ(read_mpirun_daemons(environment)->nodes, Names{"n1"});
+}
+
 TEST(MpirunDaemons, OfOpenMpi5OnlyMpirunsHostIsKnown) {
   const auto first = read_mpirun_daemons(recorded_environment("openmpi-5.0-2n3t", 0));
   const auto last = read_mpirun_daemons(recorded_environment("openmpi-5.0-2n3t", 2));
