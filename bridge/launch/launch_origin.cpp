@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -70,6 +71,26 @@ std::int64_t slurm_task_or_self(const EnvMap& environment,
   return processes.empty() ? 0 : processes.front().id;
 }
 
+// Whether RANK and WORLD_SIZE were set below the process that the launcher started, as by a script
+// that starts ranks, and not exported around the launcher. False where /proc does not show it.
+bool is_set_inside(const Layout& at, const LaunchOrigin& origin) {
+  const auto& above = origin.processes;
+  const auto is_launcher = [&](const ProcessEntry& process) {
+    return launcher_with_process(process.name) == origin.launcher;
+  };
+  const auto launcher = std::ranges::find_if(above, is_launcher);
+  if (launcher - above.begin() < 2 || launcher == above.end()) return false;
+  const std::string id = std::to_string(std::prev(launcher)->id);
+  std::ifstream file("/proc/" + id + "/environ", std::ios::binary);
+  const std::string outside{std::istreambuf_iterator<char>(file), {}};
+  const auto is_outside = [&](const char* name, int value) {
+    const std::string variable = formatted("{}={}", name, value) + '\0';
+    return ('\0' + outside).find('\0' + variable) != outside.npos;
+  };
+  return !outside.empty() &&
+         !(is_outside("RANK", at.rank) && is_outside("WORLD_SIZE", at.world_size));
+}
+
 Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
   if (!origin.facts || origin.is_set_by_us()) return Ok{};
   const LaunchFacts& facts = *origin.facts;
@@ -84,6 +105,7 @@ Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
   const bool is_apart = !origin.is_of_mpirun() && !is_task_itself;
   const bool by_torchrun = origin.set_by == SetBy::kTorchrun;
   if (is_same || (by_torchrun && (is_agents || is_apart))) return Ok{};
+  if (facts.world_size == 1 && is_set_inside(at, origin)) return Ok{};
   const std::string who =
       facts.launcher == "openmpi" || facts.launcher == "hydra" ? "mpirun" : facts.launcher;
   return Error{.message = formatted(

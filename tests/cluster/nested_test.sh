@@ -33,6 +33,19 @@ for mpirun in "mpirun.openmpi" "mpiexec.mpich"; do
     "$torchbridge" exec -- sh -c "$show"
   expect $'unset\nunset' on_login salloc -Q -N2 -n4 --torch-env $mpirun -np 2 sh -c 'echo ${RANK-unset}'
 done
+# Ranks that a script starts inside the only task, or rank of mpirun: they have another rank than the task. Not those
+# that the task itself was started with.
+ranks='for rank in 0 1; do
+  LOCAL_RANK=$rank RANK=$rank '$torchbridge' exec -- sh -c "echo \$RANK/\$WORLD_SIZE" &
+done
+wait'
+complete="WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"
+for launcher in "srun -N1 -n1" "srun -N1 -n1 --torch-env" "mpirun.openmpi -np 1"; do
+  expect $'0/2\n1/2' on_login $launcher bash -c "export $complete; $ranks"
+done
+expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 1" 20 \
+  on_login env $complete RANK=1 srun -N1 -n1 bash -c "$torchbridge exec -- true; exit \$?"
+
 # A RANK that is exported for all tasks is rejected, whichever it is: one task reports it.
 expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 4" 20 \
   on_login env RANK=1 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 srun -N2 -n4 "$torchbridge" exec -- true

@@ -1,5 +1,7 @@
 #include "bridge/launch/launch_origin.h"
 
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 namespace torchbridge {
@@ -39,6 +41,30 @@ TEST(LaunchOrigin, LeavesOutARankThatWasSetAroundTheLauncher) {
     EXPECT_FALSE(origin.given) << launch;
     EXPECT_EQ(origin.rank, 1) << launch;
   }
+}
+
+// A task that is the only one, and a process below it with RANK 1 of 2. This process stands for the
+// task: it was started without RANK.
+TEST(LaunchOrigin, BelievesARankThatWasSetInsideTheOnlyTask) {
+  const EnvMap ranks = with_variables(kTask, {{"SLURM_STEP_NUM_TASKS", "1"},
+                                              {"SLURM_PROCID", "0"},
+                                              {"SLURM_LOCALID", "0"},
+                                              {"SLURM_GTIDS", "0"},
+                                              {"SLURM_STEP_TASKS_PER_NODE", "1"},
+                                              {"RANK", "1"},
+                                              {"WORLD_SIZE", "2"},
+                                              {"MASTER_ADDR", "n0"},
+                                              {"MASTER_PORT", "29500"}});
+  const ProcessEntry rank{1 << 29, "trainer"}, task{getpid(), "bash"}, slurm{1, "slurmstepd"};
+  const LaunchOrigin inside(ranks, {rank, task, slurm});
+  ASSERT_TRUE(inside.given) << inside.given.error().message;
+  EXPECT_EQ(inside.given->layout.rank, 1);
+  EXPECT_FALSE(LaunchOrigin(ranks, {task, slurm}).given) << "the task itself";
+  EXPECT_FALSE(LaunchOrigin(ranks, {rank, task}).given) << "no launcher is seen";
+  const EnvMap several = with_variables(ranks, {{"SLURM_STEP_NUM_TASKS", "4"},
+                                                {"SLURM_GTIDS", "0,1,2,3"},
+                                                {"SLURM_STEP_TASKS_PER_NODE", "4"}});
+  EXPECT_FALSE(LaunchOrigin(several, {rank, task, slurm}).given);
 }
 
 TEST(LaunchOrigin, TakesTheRunIdOfTheLaunchForThatOfAnOlderPlugin) {
