@@ -10,6 +10,7 @@
 #include "bridge/base/hmac_sha256.h"
 #include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
+#include "bridge/core/exported_values.h"
 #include "bridge/core/launchers/slurm.h"
 #include "bridge/core/nested_launch.h"
 #include "bridge/net/address.h"
@@ -112,7 +113,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const Setter own{SetBy::kPlugin, run_id_of(facts)};
   if (is_already_set(inherited, facts)) return;
   // A step inside another step inherits the outer step's variables, which the user did not export.
-  EnvMap environment = without_outer_run(inherited, facts);
+  auto [environment, note_on_empty] = without_empty(without_outer_run(inherited, facts));
   unset_all_but(spank, environment, inherited);
   if (options->ranks != RankRule::kBlock)
     aborter.value_or_abort(add_placement(spank, node.table, environment, facts));
@@ -137,6 +138,8 @@ void export_torch_env(spank_t spank, const NodeState& node) {
       aborter.abort(Error{formatted("Slurm cannot set {} in the task's environment", name)});
   }
   add_agent_token(spank, secret, environment);
+  if (!note_on_empty.empty() && plan.env.layout.rank == 0)
+    task.notes.insert(task.notes.begin(), note_on_empty);
   for (const auto& note : task.notes) print_task_line(note.c_str());
   if (const auto local_task = local_task_of(spank)) {  // read by slurm_spank_task_exit
     const std::string error_file(complete.get("TORCHELASTIC_ERROR_FILE").value_or(""));

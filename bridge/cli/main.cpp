@@ -16,6 +16,7 @@
 #include "bridge/coordination/rendezvous_token.h"
 #include "bridge/coordination/run_status.h"
 #include "bridge/core/agent_command.h"
+#include "bridge/core/exported_values.h"
 #include "bridge/host/exec_arguments.h"
 #include "bridge/launch/end_step.h"
 #include "bridge/launch/error_reporter.h"
@@ -80,22 +81,21 @@ Result<LaunchOptions> merged_options(const EnvMap& environment, const std::strin
 }
 
 Result<TaskEnvironment> environment_of_task(const Launch& launch, const LaunchOrigin& origin,
-                                            const CliOptions& line) {
+                                            const EnvMap& environment, const CliOptions& line) {
   if (!launch.plan) return TaskEnvironment();
   const Socket no_socket;
-  auto task = task_environment(*launch.plan, origin.environment,
+  auto task = task_environment(*launch.plan, environment,
                                line.command == Command::kExec ? launch.store_socket : no_socket,
                                line.program);
   if (!task) return task;
   auto& variables = task->variables;
   variables.insert(variables.end(), launch.mpi_variables.begin(), launch.mpi_variables.end());
-  add_setter({SetBy::kExec, origin.launch()}, origin.environment, variables);
+  add_setter({SetBy::kExec, origin.launch()}, environment, variables);
   return task;
 }
 
 int run(const CliOptions& line, const LaunchOrigin& origin) {
-  const EnvMap& environment = origin.environment;
-  auto options = merged_options(environment, line.list);
+  auto options = merged_options(origin.environment, line.list);
   if (!options) throw CommandLineEnd{kBadUsage, options.error().message};
   options->explain = options->explain || line.command == Command::kExplain;
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(line.timeout_s * 1000));
@@ -104,7 +104,9 @@ int run(const CliOptions& line, const LaunchOrigin& origin) {
   const auto launch = resolve_launch(origin, {*options, timeout, StoreSocket::kReserved});
   if (!launch) return fail(launch.error(), origin);
   if (!launch->note.empty()) print_message(launch->note);
-  const auto task = environment_of_task(*launch, origin, line);
+  const EnvMap environment =
+      launch->plan ? without_empty(origin.environment).environment : origin.environment;
+  const auto task = environment_of_task(*launch, origin, environment, line);
   if (!task) return fail(task.error(), origin);
   if (line.command == Command::kEnv) return print_env(task->variables, line.format);
   const EnvMap complete = with_variables(environment, task->variables);
@@ -156,6 +158,8 @@ int print_run_status(const CliOptions& line, const EnvMap& environment) {
 }
 
 int run_as_agent(const RunOptions& options, const LaunchOrigin& origin) {
+  const std::string note = without_empty(origin.environment).note;
+  if (!note.empty() && origin.rank == 0) print_message(note);
   for (const std::string& key : options.rdzv_conf.unread)
     print_message(formatted("--rdzv-conf: no backend reads the key {}", key));
   return run_agent(options, origin);

@@ -141,7 +141,7 @@ class RunLine {
   std::map<const RunOption*, std::string> values_;
 };
 
-// Text and origin of a value: the option, or the variable that has it.
+// Text and origin of a value: the option, or the variable that has it. An empty one is not set.
 struct SourcedValue {
   std::string text, source;
 };
@@ -151,7 +151,7 @@ std::optional<SourcedValue> value_of(const RunOption& option, const RunLine& lin
   if (const auto value = line.value(option)) return SourcedValue{*value, dashed(option)};
   for (const std::string_view name : {option.variable, option.other_variable}) {
     const auto value = name.empty() ? std::nullopt : environment.get(name);
-    if (value) return SourcedValue{std::string(*value), std::string(name)};
+    if (value && !value->empty()) return SourcedValue{std::string(*value), std::string(name)};
   }
   if (option.default_text.empty()) return std::nullopt;
   return SourcedValue{std::string(option.default_text), dashed(option)};

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "bridge/base/host_text.h"
 #include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
 #include "bridge/base/utf8.h"
+#include "bridge/core/user_values.h"
 
 namespace torchbridge {
 namespace {
@@ -64,8 +66,8 @@ constexpr struct {
     {"TORCHELASTIC_ERROR_FILE", kText},
     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", kCount},
     {"OMP_NUM_THREADS", kThreads},
-    {"GLOO_SOCKET_IFNAME", kTextOrEmpty},
-    {"NCCL_SOCKET_IFNAME", kTextOrEmpty},
+    {"GLOO_SOCKET_IFNAME", kText},
+    {"NCCL_SOCKET_IFNAME", kText},
     {"PET_NNODES", kText},
     {"PET_NODE_RANK", kCount},
     {"PET_NPROC_PER_NODE", kText},
@@ -77,7 +79,33 @@ constexpr struct {
     {"SLURM_CPUS_PER_TASK", kThreads, true},
 };
 
+bool is_rank_or_master(std::string_view name) {
+  return is_rank_or_size(name) || name == "MASTER_ADDR" || name == "MASTER_PORT";
+}
+
+bool may_be_empty(std::string_view name) {
+  const auto* exported =
+      std::ranges::find_if(kExported, [&](const auto& e) { return e.name == name; });
+  if (exported != std::end(kExported)) return exported->expectation.holds("");
+  return !is_rank_or_size(name) && !name.starts_with("PET_");
+}
+
 }  // namespace
+
+SetValues without_empty(const EnvMap& user, bool is_by_hand) {
+  SetValues set;
+  std::vector<std::string> empty;
+  for (const auto& [name, value] : user) {
+    if (!value.empty() || may_be_empty(name) || (is_by_hand && is_rank_or_master(name))) {
+      set.environment.set(name, value);
+    } else {
+      empty.push_back(name);
+    }
+  }
+  if (!empty.empty())
+    set.note = formatted("{}: exported, but empty, which counts as not set", joined(empty, ", "));
+  return set;
+}
 
 Status check_exported(const EnvMap& user, bool override_user) {
   for (const auto& [name, expectation, read_always] : kExported) {

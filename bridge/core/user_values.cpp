@@ -15,6 +15,8 @@ constexpr std::string_view kRanksAndSizes[] = {
 
 }  // namespace
 
+bool is_rank_or_size(std::string_view name) { return std::ranges::count(kRanksAndSizes, name) > 0; }
+
 Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& computed,
                                                const EnvMap& user, bool override_user) {
   if (override_user) return computed;
@@ -25,7 +27,7 @@ Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& comp
       chosen.emplace_back(name, value);
       continue;
     }
-    if (std::ranges::count(kRanksAndSizes, name) > 0 && *exported != value) {
+    if (is_rank_or_size(name) && *exported != value) {
       return Error{formatted(
           "{}='{}' is exported, but this task's value is '{}': unset it, or give override=yes",
           name, printable(*exported), value)};

@@ -1,6 +1,7 @@
 // Which of the computed variables are set, and which exported ones are kept.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "bridge/base/env_map.h"
@@ -8,6 +9,9 @@
 #include "bridge/core/torch_env.h"
 
 namespace torchbridge {
+
+// RANK, LOCAL_WORLD_SIZE and their like.
+bool is_rank_or_size(std::string_view name);
 
 // The variables of `computed` that are to be set on top of `user`: all of them with
 // `override_user`, else those that the user has not exported. An exported rank or size that differs

@@ -1,6 +1,7 @@
 #include "bridge/launch/launch.h"
 
 #include "bridge/base/message_text.h"
+#include "bridge/core/exported_values.h"
 #include "bridge/launch/launch_from.h"
 
 namespace torchbridge {
@@ -43,21 +44,32 @@ Status check_shell_of_step(const LaunchOrigin& origin) {
   return typed_in_shell_of_step(origin.facts->world_size);
 }
 
-}  // namespace
-
-Result<Launch> resolve_launch(const LaunchOrigin& origin, const LaunchSettings& settings) {
-  if (const auto checked = check_shell_of_step(origin); !checked) return checked.error();
-  const EnvMap& environment = origin.environment;
+// `environment`: the origin's without empty values.
+Result<Launch> resolve_by(const EnvMap& environment, const LaunchOrigin& origin,
+                          const LaunchSettings& settings) {
   const bool has_launcher = origin.launcher != nullptr;
   const bool is_given = has_ranks(environment, has_launcher) ||
                         environment.has(kStepRequestVariable);  // of a node without the plugin
   if (is_given && !(settings.options.override_user && has_launcher))
-    return launch_from_given(origin.given, origin);
+    return launch_from_given(given_by(environment, origin), origin);
   if (!has_launcher) return launch_single_process(origin, settings);
   if (!origin.facts) return origin.facts_error;
   const auto fits = check_ranks_alone(environment, *origin.facts, settings.options);
   if (!fits) return fits.error();
   return launch_from_launcher(*origin.facts, environment, settings);
+}
+
+}  // namespace
+
+Result<Launch> resolve_launch(const LaunchOrigin& origin, const LaunchSettings& settings) {
+  if (const auto checked = check_shell_of_step(origin); !checked) return checked.error();
+  const bool has_launcher = origin.launcher != nullptr;
+  const bool is_by_hand = !has_launcher && has_ranks(origin.environment, has_launcher);
+  const auto [environment, note] = without_empty(origin.environment, is_by_hand);
+  auto launch = resolve_by(environment, origin, settings);
+  if (!launch || note.empty() || launch->env.layout.rank != 0) return launch;
+  launch->note = launch->note.empty() ? note : note + "; " + launch->note;
+  return launch;
 }
 
 Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks,

@@ -32,8 +32,8 @@ struct Launch {
   // The launcher's facts where `launcher` is "environment" and the rank and world size are the
   // launcher's too: for messages.
   std::optional<LaunchFacts> matching_facts;
-  // For the user, where `launcher` is "none" and there is a sign of other ranks
-  // (core/other_ranks.h); or empty.
+  // For the user; or empty. On rank 0, which variables are empty (core/exported_values.h); where
+  // `launcher` is "none", a sign of other ranks (core/other_ranks.h).
   std::string note;
   // Variables without which MPI_Init fails in a program that this process becomes by exec. They are
   // set in this process's own environment; callers that compose another environment add them.

@@ -5,6 +5,7 @@
 #include "bridge/base/host_text.h"
 #include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
+#include "bridge/core/exported_values.h"
 #include "bridge/net/address.h"
 #include "bridge/step/master_address.h"
 #include "bridge/step/store_port.h"
@@ -25,7 +26,8 @@ std::optional<Endpoint> StepOptions::exported_endpoint() const {
   return Endpoint{options.addr.text, options.port.low};
 }
 
-Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions& options) {
+Result<StepOptions> step_options(const EnvMap& user, const LaunchOptions& options) {
+  const EnvMap environment = without_empty(user).environment;
   const std::string_view exported = environment.get(kTokenVariable).value_or("");
   const auto token = exported.empty() ? Result<std::string>(std::string())
                                       : checked_token(kTokenVariable, exported);

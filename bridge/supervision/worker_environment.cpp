@@ -42,7 +42,7 @@ EnvMap common_environment(const EnvMap& environment, const RunOptions& options,
   common.set("ROLE_NAME", options.role);
   common.set("TORCHELASTIC_SIGNALS_TO_HANDLE", joined(options.signals_to_handle, ",", signal_name));
   if (!environment.has(kAsyncErrors)) common.set(kAsyncErrors, "1");
-  if (local_world_size > 1 && !environment.has("OMP_NUM_THREADS"))
+  if (local_world_size > 1 && environment.get("OMP_NUM_THREADS").value_or("").empty())
     common.set("OMP_NUM_THREADS", "1");
   return common;
 }

@@ -72,10 +72,29 @@ for value in $'\xff\xfe\n\e[31m%n%s' "$long"; do
   TORCHBRIDGE_OPTIONS=port=$value expect_rejected_value "port=" run
   expect_rejected_value "addr=" run --torch-env="addr=$value"
 done
-for value in "" -1 99999999999999999999; do
+for value in -1 99999999999999999999; do
   for name in RANK WORLD_SIZE MASTER_PORT OMP_NUM_THREADS SLURM_RESTART_COUNT; do
     expect_rejected_value "$name='$value'" env "$name=$value" \
       timeout 10 "$CLUSTER" run --name "$CLUSTER_NAME" -- srun -Q -N1 -n2 -w n2 --torch-env sh -c 'echo started'
   done
   expect_rejected_value "port=$value'" run --torch-env="port=$value"
 done
+expect_rejected_value "port='" run --torch-env="port="
+
+# Empty counts as not set, with one note: for exec and run too. The program does not get it either.
+empty="MASTER_ADDR, OMP_NUM_THREADS, RANK: exported, but empty, which counts as not set"
+show='[ -n "$MASTER_ADDR" ] && echo $RANK/$WORLD_SIZE ${OMP_NUM_THREADS-unset}'
+expect_note() {  # expect_note PREFIX EXPECTED COMMAND...
+  local prefix=$1
+  shift
+  MASTER_ADDR='' OMP_NUM_THREADS='' RANK='' expect "$@"
+  (($(grep -cx "$prefix: $empty" "$work/stderr") == 1)) || fail "not one note: $(cat "$work/stderr")"
+}
+expect_note torch-env $'0/2 1\n1/2 1' on_login srun -N1 -n2 --torch-env sh -c "$show"
+expect_note torch-env $'0/2 unset\n1/2 unset' on_login srun -N2 -n2 --torch-env sh -c "$show"
+expect_note torchbridge $'0/2 1\n1/2 1' on_login srun -N1 -n2 "$torchbridge" exec -- sh -c "$show"
+expect_note torchbridge $'0/2 1\n1/2 1' on_login mpirun -np 2 "$torchbridge" exec -- sh -c "$show"
+expect_note torchbridge $'0/2 1\n1/2 1' on_login srun -N1 -n1 "$torchbridge" run --nproc-per-node 2 sh -c "$show"
+PET_NNODES='' PET_MAX_RESTARTS='' expect 0/1 on_login "$torchbridge" run sh -c 'echo $RANK/$WORLD_SIZE'
+# Without a launcher nothing gives the right value.
+RANK='' WORLD_SIZE=2 expect_error "torchbridge: RANK is empty: set RANK" 20 on_login "$torchbridge" exec -- true

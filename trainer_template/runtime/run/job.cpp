@@ -55,7 +55,8 @@ struct GroupEnd {
 
 // As torchrun does: processes of one node that use all its cores each would slow each other down.
 void set_threads(const EnvMap& environment, const Layout& layout) {
-  if (layout.local_world_size > 1 && !environment.has("OMP_NUM_THREADS")) at::set_num_threads(1);
+  const bool is_set = !environment.get("OMP_NUM_THREADS").value_or("").empty();
+  if (layout.local_world_size > 1 && !is_set) at::set_num_threads(1);
 }
 
 }  // namespace

@@ -22,10 +22,10 @@ const std::string kNoText[] = {"\xff\xfe",
                                "\x7f",
                                "\xc2\x85",
                                std::string(100'000, 'x')};
-const char* const kText[] = {"ROLE_NAME",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE",
-                             "PET_NNODES", "PET_NPROC_PER_NODE",  "PET_RDZV_ID"};
-const char* const kTextOrEmpty[] = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
-                                    "CUDA_VISIBLE_DEVICES", "PET_RDZV_ENDPOINT"};
+const char* const kText[] = {"ROLE_NAME",          "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE",
+                             "PET_NNODES",         "PET_NPROC_PER_NODE",  "PET_RDZV_ID",
+                             "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"};
+const char* const kTextOrEmpty[] = {"CUDA_VISIBLE_DEVICES", "PET_RDZV_ENDPOINT"};
 const char* const kHosts[] = {"MASTER_ADDR", "PET_MASTER_ADDR"};
 const char* const kNumbers[] = {"MASTER_PORT",
                                 "PET_MASTER_PORT",
@@ -61,6 +61,25 @@ TEST(ExportedValues, AreAcceptedWhereTheyAreValid) {
                         {"TORCHELASTIC_RUN_ID", "%n%s"}};
   const auto checked = check_exported(usual, false);
   EXPECT_TRUE(checked) << checked.error().message;
+}
+
+TEST(ExportedValues, ThatAreEmptyCountAsNotSet) {
+  const EnvMap user = {{"OMP_NUM_THREADS", ""},     {"RANK", ""},          {"MASTER_ADDR", ""},
+                       {"PET_LOG_DIR", ""},         {"ROLE_NAME", "mine"}, {"HOME", ""},
+                       {"CUDA_VISIBLE_DEVICES", ""}};
+  const auto names_of = [](const EnvMap& environment) {
+    std::string names;
+    for (const auto& [name, value] : environment) names += name + " ";
+    return names;
+  };
+  const auto set = without_empty(user);
+  EXPECT_EQ(names_of(set.environment), "CUDA_VISIBLE_DEVICES HOME ROLE_NAME ");
+  EXPECT_EQ(set.note,
+            "MASTER_ADDR, OMP_NUM_THREADS, PET_LOG_DIR, RANK: exported, but empty, which counts as "
+            "not set");
+  EXPECT_EQ(names_of(without_empty(user, /*is_by_hand=*/true).environment),
+            "CUDA_VISIBLE_DEVICES HOME MASTER_ADDR RANK ROLE_NAME ");
+  EXPECT_EQ(without_empty({{"RANK", "0"}}).note, "");
 }
 
 TEST(ExportedValues, AreRejectedWhereTheyAreInvalid) {

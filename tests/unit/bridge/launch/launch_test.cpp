@@ -35,6 +35,15 @@ const EnvMap kStep = {
     {"SLURM_PROCID", "1"},         {"SLURM_NODEID", "0"},      {"SLURM_LOCALID", "1"},
     {"SLURM_STEP_NODELIST", "n0"}, {"SLURM_GTIDS", "0,1,2,3"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}};
 
+TEST(ResolveLaunch, TakesAnEmptyVariableInAStepForOneThatIsNotSet) {
+  const EnvMap empty = {{"RANK", ""}, {"WORLD_SIZE", ""}, {"MASTER_PORT", ""}};
+  const auto second = resolve_launch(with(kStep, empty));
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ(second->launcher, "slurm");
+  EXPECT_EQ(second->env.layout.rank, 1);
+  EXPECT_EQ(second->note, "") << "of rank 0 alone";
+}
+
 TEST(ResolveLaunch, UsesTheEnvironmentUnlessItContradictsTheLauncher) {
   const struct {
     const char* what;
@@ -80,10 +89,6 @@ TEST(ResolveLaunch, UsesTheEnvironmentUnlessItContradictsTheLauncher) {
       {"RANK without an address",
        with(kStep, {{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "29500"}}),
        "RANK='0' is exported, but slurm started rank 1 of 4 ranks: unset it"},
-      {"empty in a step", with(kStep, {{"RANK", ""}, {"WORLD_SIZE", ""}}),
-       "WORLD_SIZE='' is exported, but slurm started 4 ranks: unset it"},
-      {"an empty RANK", with(kStep, {{"RANK", ""}}),
-       "RANK='' is exported, but slurm started rank 1 of 4 ranks: unset it"},
       {"the plugin's own numbering",
        with(with(kStep, exported("3", "4")), {{"TORCHELASTIC_RUN_ID", "slurm-5.0"}}), ""},
       {"a torchrun of its own in each task",

@@ -66,6 +66,8 @@ TEST(PreloadEnvironment, HasWhatAllWorkersHaveInAllAttempts) {
     EXPECT_FALSE(common.has(name)) << name;
   }
   EXPECT_FALSE(preload_environment(agent, {}, 1).has("OMP_NUM_THREADS"));
+  const EnvMap empty = preload_environment({{"OMP_NUM_THREADS", ""}}, {}, 2);  // as not set
+  EXPECT_EQ(empty.get("OMP_NUM_THREADS"), "1");
 }
 
 TEST(WorkerEnvironment, HasTheRankAmongTheWorkersOfTheRole) {
