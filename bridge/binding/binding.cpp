@@ -334,7 +334,7 @@ bool needs_machine(const LaunchOptions& options) {
 
 bool notes_need_machine(const EnvMap& environment, const Layout& layout,
                         const LaunchOptions& options) {
-  if (options.gpus != GpuRule::kAuto || layout.rank != 0 || layout.local_world_size == 1)
+  if (options.gpus != GpuRule::kAuto || layout.local_rank != 0 || layout.local_world_size == 1)
     return false;
   const auto visible = visible_gpus(environment, layout, {});
   return visible && !visible->names.empty() &&

@@ -113,11 +113,23 @@ std::string note_on_base(const TaskMap& map, int node) {
       node, found, base);
 }
 
+// Whether this node may have another number of tasks or GPUs than that of rank 0, which speaks for
+// all nodes that are like its own: --gpus=N alone gives nodes different numbers.
+bool is_unlike_first_node(const StepPlan& plan, const EnvMap& environment) {
+  const auto& tasks = plan.map.tasks_per_node();
+  const bool has_uneven_gpus =
+      environment.has("SLURM_GPUS") && !environment.has("SLURM_GPUS_PER_NODE");
+  return plan.env.layout.node_rank != plan.master_node &&
+         (has_uneven_gpus || tasks[plan.env.layout.node_rank] != tasks[plan.master_node]);
+}
+
 std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& options,
-                                  const Binding& binding) {
+                                  const EnvMap& environment, const Binding& binding) {
   std::vector<std::string> notes;
   const Layout& at = plan.env.layout;
   if (!binding.note.empty() && at.rank == 0) notes.push_back(binding.note);
+  if (!binding.note.empty() && at.local_rank == 0 && is_unlike_first_node(plan, environment))
+    notes.push_back(formatted("on {}: {}", host_name(), binding.note));
   if (options.verbose && at.rank == 0) notes.push_back(summary_of(plan));
   if (options.verbose && at.local_rank == 0 && options.ranks != RankRule::kBlock) {
     const auto note = note_on_base(plan.map, at.node_rank);
@@ -192,7 +204,7 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   if (const auto placed = set_affinity(binding->cpus, binding->memory_node); !placed)
     return only_here(placed.error());
 
-  TaskEnvironment task{std::move(*variables), notes_of(plan, options, *binding)};
+  TaskEnvironment task{std::move(*variables), notes_of(plan, options, environment, *binding)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
   if (reserved_port.open())
     task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD",

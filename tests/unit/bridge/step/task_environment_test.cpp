@@ -55,6 +55,27 @@ std::vector<std::string> notes(const TaskPosition& at, Placement placement, cons
   return environment_of(at, {3, 1}, placement, list, {}).notes;
 }
 
+// Rank 0 sees its own node alone.
+TEST(TaskEnvironment, HasANoteOnGpusOfANodeThatIsUnlikeRankZeros) {
+  const EnvMap one_gpu = {{"CUDA_VISIBLE_DEVICES", "0"},
+                          {"SLURM_GPUS_ON_NODE", "1"},
+                          {"TORCHELASTIC_ERROR_FILE", "none"}};
+  const auto on_second_node = [&](int local_rank, std::vector<int> tasks, EnvMap more = {}) {
+    const int first = tasks[0];
+    const TaskPosition at{first + local_rank, 1, local_rank, {first, first + 1}};
+    return environment_of(at, std::move(tasks), Placement::kBlock, "", {},
+                          with_variables(one_gpu, {more.begin(), more.end()}))
+        .notes;
+  };
+  const auto uneven = on_second_node(0, {1, 2});
+  ASSERT_EQ(uneven.size(), 1u);
+  EXPECT_TRUE(uneven[0].find(": 2 tasks on this node for 1 GPU: ") != std::string::npos)
+      << uneven[0];
+  EXPECT_EQ(on_second_node(1, {1, 2}).size(), 0u);
+  EXPECT_EQ(on_second_node(0, {2, 2}).size(), 0u);
+  EXPECT_EQ(on_second_node(0, {2, 2}, {{"SLURM_GPUS", "3"}}).size(), 1u);
+}
+
 // NAME=VALUE of those variables of the second node's only task whose name begins so, one after the
 // other.
 std::string variables(const char* beginning, const char* options,
