@@ -59,6 +59,17 @@ Status store_endpoint(RunOptions& options, const std::string& text) {
   return Ok{};
 }
 
+// Neither has an effect with --standalone.
+Status store_master_addr(RunOptions& options, const std::string& text) {
+  options.master_addr = text;
+  return options.is_standalone ? Status(Ok{}) : check_host(text);
+}
+
+Status store_local_addr(RunOptions& options, const std::string& text) {
+  options.local_addr = without_brackets(text);
+  return options.is_standalone || text.empty() ? Status(Ok{}) : check_host(text);
+}
+
 // As torchrun: with --run-path the others have no effect.
 Status store_run_path(RunOptions& options, const std::string&) {
   options.program_kind = RunOptions::Program::kRunPath;
@@ -201,7 +212,7 @@ constexpr auto kOptions = with_groups(std::to_array<RunOption>({
      .default_text = "127.0.0.1",
      .variable = "PET_MASTER_ADDR",
      .help = "Node 0, for the backend static",
-     .store = text_stored<&RunOptions::master_addr>},
+     .store = store_master_addr},
     {.name = "master-port",
      .metavar = "PORT",
      .variable = "PET_MASTER_PORT",
@@ -212,7 +223,7 @@ constexpr auto kOptions = with_groups(std::to_array<RunOption>({
      .metavar = "HOST",
      .variable = "PET_LOCAL_ADDR",
      .help = "Address of this node for the others; default: the address of its host name",
-     .store = text_stored<&RunOptions::local_addr>},
+     .store = store_local_addr},
 
     {.name = "run-path",
      .variable = "PET_RUN_PATH",

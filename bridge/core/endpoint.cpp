@@ -88,10 +88,17 @@ Result<Endpoint> parse_endpoint(const std::string& text) {
       has_port ? parse_integer(std::string_view(text).substr(colon + 1), 0, kMostPort) : 0;
   const std::string written = text.substr(0, has_port ? colon : text.npos);
   const std::string host = without_brackets(written);
-  const bool is_host = is_host_text(host) && (host != written || host.find(':') == host.npos);
+  const bool is_ipv6 = host.find(':') != host.npos;
+  const bool is_host = is_host_text(host) && (host != written) == is_ipv6;
   if (is_host && port) return Endpoint{host, static_cast<int>(*port)};
   return Error{formatted("'{}': expected HOST or HOST:PORT, with an IPv6 address in brackets",
                          printable(text))};
+}
+
+Status check_host(const std::string& text) {
+  if (is_host_text(without_brackets(text))) return Ok{};
+  return Error{
+      formatted("'{}': expected a host name or an address, without a port", printable(text))};
 }
 
 Result<PortRange> parse_port_range(std::string_view text) {

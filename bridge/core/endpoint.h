@@ -24,6 +24,8 @@ struct Endpoint {
 
 // "HOST" or "HOST:PORT", with an IPv6 address in brackets; port 0 where there is none.
 Result<Endpoint> parse_endpoint(const std::string& text);
+// Of "HOST", where an IPv6 address may stand in brackets.
+Status check_host(const std::string& text);
 // "HOST:PORT", which parse_endpoint reads.
 std::string with_port(const Endpoint& endpoint);
 // An IPv6 address may stand in brackets where a port could follow; anything else gives itself.

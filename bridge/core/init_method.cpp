@@ -33,16 +33,9 @@ bool read_query(std::string_view query, GivenRanks& ranks) {
 
 // "n0:29500", "[fd00::1]:29500".
 bool read_endpoint(std::string_view text, Endpoint& endpoint) {
-  const auto colon = text.rfind(':');
-  if (colon == std::string_view::npos) return false;
-  auto host = text.substr(0, colon);
-  const bool bracketed = host.starts_with('[') && host.ends_with(']');
-  if (bracketed) host = host.substr(1, host.size() - 2);
-  const bool is_ipv6 = host.find(':') != std::string_view::npos;
-  const auto port = parse_integer(text.substr(colon + 1), 1, 65535);
-  if (host.empty() || is_ipv6 != bracketed || host.find('/') != std::string_view::npos || !port)
-    return false;
-  endpoint = {std::string(host), static_cast<int>(*port)};
+  auto parsed = parse_endpoint(std::string(text));
+  if (!parsed || parsed->port == 0) return false;
+  endpoint = std::move(*parsed);
   return true;
 }
 

@@ -342,6 +342,7 @@ TEST(RunCommandLine, ReportsWhatIsWrong) {
   const std::string kStreams =
       ": expected 0 (no stream), 1 (stdout), 2 (stderr) or 3 (both), or LOCAL_RANK:NUMBER,...";
   const std::string kHost = ": expected HOST or HOST:PORT, with an IPv6 address in brackets";
+  const std::string kHostAlone = ": expected a host name or an address, without a port";
   const Case kCases[] = {
       {{"--nnodes=0"}, "--nnodes: '0'" + kRange},
       {{"--nnodes", "3:2"}, "--nnodes: '3:2'" + kRange},
@@ -364,6 +365,13 @@ TEST(RunCommandLine, ReportsWhatIsWrong) {
       {{"--rdzv-endpoint", "n0:"}, "--rdzv-endpoint: 'n0:'" + kHost},
       {{"--rdzv-endpoint", "n0:65536"}, "--rdzv-endpoint: 'n0:65536'" + kHost},
       {{"--rdzv-endpoint", ":1"}, "--rdzv-endpoint: ':1'" + kHost},
+      {{"--rdzv-endpoint", "tcp://n0"}, "--rdzv-endpoint: 'tcp://n0'" + kHost},
+      {{"--rdzv-endpoint", "[n0]"}, "--rdzv-endpoint: '[n0]'" + kHost},
+      {{"--master-addr", "A B"}, "--master-addr: 'A B'" + kHostAlone},
+      {{"--master-addr", "n0:29503"}, "--master-addr: 'n0:29503'" + kHostAlone},
+      {{"--master-addr", "tcp://n0"}, "--master-addr: 'tcp://n0'" + kHostAlone},
+      {{"--master-addr="}, "--master-addr: ''" + kHostAlone},
+      {{"--local-addr", "n0:29503"}, "--local-addr: 'n0:29503'" + kHostAlone},
       {{"--rdzv-conf", "rank=0,"}, "--rdzv-conf: key '' has no value: expected KEY=VALUE,..."},
       {{"--rdzv-conf", "rank"}, "--rdzv-conf: key 'rank' has no value: expected KEY=VALUE,..."},
       {{"--rdzv-conf", "rank=-1"}, "--rdzv-conf: rank='-1': expected a whole number from 0"},

@@ -44,6 +44,8 @@ TEST(InitMethod, RejectsMalformedUrls) {
                           "tcp://fd00::1:29500",
                           "tcp://[n0]:29500",
                           "tcp://n0:29500/x",
+                          "tcp://a b:29500",
+                          "tcp://tcp://n0:29500",
                           "file://",
                           "file:///",
                           "file://relative",
