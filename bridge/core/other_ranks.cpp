@@ -73,6 +73,10 @@ std::string larger_job(const EnvMap& environment, Alone alone) {
   return formatted("job {} of Slurm has {} tasks on {} nodes", job, tasks, nodes);
 }
 
+bool has_placed_ranks(int tasks, const EnvMap& environment) {
+  return tasks > 1 || (tasks == 1 && !larger_job(environment, Alone::kAgent).empty());
+}
+
 Result<std::string> sign_of_other_ranks(const EnvMap& environment,
                                         const std::vector<std::string>& ancestors, Alone alone) {
   if (const auto checked = check_rank_variables(environment, alone); !checked)

@@ -18,6 +18,10 @@ enum class Alone { kRank, kAgent };
 // alone.
 std::string larger_job(const EnvMap& environment, Alone alone);
 
+// Whether the launcher that has started `tasks` of these processes (0: none has) knows on which
+// node each of them is: then rank 0 cannot be behind an address that its node does not have.
+bool has_placed_ranks(int tasks, const EnvMap& environment);
+
 // A line for the user, with the first sign and what to do; empty where there is none. An error
 // where a variable of an unknown launcher says that there are other ranks. `ancestors`: the names
 // of the processes above this one. REQUIRES: no launcher is recognised.

@@ -36,9 +36,9 @@ Status both_known(const char* method, const GivenRanks& ranks) {
 
 // Rank, world size and store are given: no launcher is asked.
 Result<Launch> launch_from_given_ranks(const char* method, const GivenRanks& ranks,
-                                       const Endpoint& store, const EnvMap& environment) {
+                                       const Endpoint& store, const LaunchOrigin& origin) {
   if (const auto known = both_known(method, ranks); !known) return known.error();
-  EnvMap complete = with_ranks(environment, ranks);
+  EnvMap complete = with_ranks(origin.environment, ranks);
   complete.set("MASTER_ADDR", store.host);
   complete.set("MASTER_PORT", std::to_string(store.port));
   auto env = torch_env_from(complete);
@@ -46,6 +46,7 @@ Result<Launch> launch_from_given_ranks(const char* method, const GivenRanks& ran
   Launch launch;
   launch.env = std::move(*env);
   launch.launcher = method;
+  launch.is_by_hand = is_by_hand(origin);
   return launch;
 }
 
@@ -132,11 +133,11 @@ Result<Launch> resolve_launch(const InitMethod& method, const GivenRanks& argume
       return launch_from_given(given_by(with_ranks(environment, *ranks), origin), origin);
     }
     case Kind::kTcp:
-      return launch_from_given_ranks("tcp://", *ranks, method.endpoint, environment);
+      return launch_from_given_ranks("tcp://", *ranks, method.endpoint, origin);
     case Kind::kFile:
     case Kind::kStore: {
       auto launch = launch_from_given_ranks(method.kind == Kind::kFile ? "file://" : "a store",
-                                            *ranks, {"localhost", 1}, environment);
+                                            *ranks, {"localhost", 1}, origin);
       if (launch) launch->env.master = {};
       return launch;
     }

@@ -105,11 +105,17 @@ Socket inherited_socket(const TorchEnv& env, const EnvMap& environment) {
 
 }  // namespace
 
+bool is_by_hand(const LaunchOrigin& origin) {
+  if (origin.launcher == nullptr) return true;
+  return origin.facts && !has_placed_ranks(origin.facts->world_size, origin.environment);
+}
+
 Result<Launch> launch_from_given(const Result<TorchEnv>& given, const LaunchOrigin& origin) {
   if (!given) return given.error();
   Launch launch;
   launch.env = *given;
   launch.launcher = "environment";
+  launch.is_by_hand = is_by_hand(origin);
   const Layout& at = launch.env.layout;
   const auto& facts = origin.facts;
   if (facts && facts->rank == at.rank && facts->world_size == at.world_size)

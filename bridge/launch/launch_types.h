@@ -32,6 +32,9 @@ struct Launch {
   // The launcher's facts where `launcher` is "environment" and the rank and world size are the
   // launcher's too: for messages.
   std::optional<LaunchFacts> matching_facts;
+  // The user alone says which process is rank 0, so that others may reach its node by an address
+  // that it does not have.
+  bool is_by_hand = false;
   // For the user; or empty. On rank 0, which variables are empty (core/exported_values.h); where
   // `launcher` is "none", a sign of other ranks (core/other_ranks.h).
   std::string note;

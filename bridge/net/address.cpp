@@ -93,7 +93,16 @@ Result<std::string> numeric_address(const std::string& host, const HostNames& na
 bool is_numeric(const std::string& host) { return !canonical_address(host).empty(); }
 
 bool is_loopback(const std::string& numeric_address) {
-  return numeric_address.starts_with("127.") || numeric_address == "::1";
+  return numeric_address.starts_with("127.") || numeric_address == "::1" ||
+         numeric_address.starts_with("::ffff:127.");
+}
+
+bool is_any_address(const std::string& numeric_address) {
+  return numeric_address == "0.0.0.0" || numeric_address == "::";
+}
+
+std::string any_address_like(const std::string& numeric_address) {
+  return is_ipv6(numeric_address) ? "::" : "0.0.0.0";
 }
 
 bool names_loopback(const std::string& host) {
@@ -149,7 +158,7 @@ std::string address_to_listen_on(const std::string& own_address, const HostNames
   const bool is_known_by_one = named && std::ranges::none_of(*named, is_loopback) &&
                                std::ranges::count_if(*named, same_family) < 2;
   if (is_known_by_one) return own_address;
-  return is_ipv6(own_address) ? "::" : "0.0.0.0";
+  return any_address_like(own_address);
 }
 
 Result<std::string> own_address(const AddressRule& rule, const HostNames& names) {

@@ -26,6 +26,11 @@ bool is_loopback(const std::string& numeric_address);
 // address by a line of /etc/hosts alone (127.0.1.1 NAME).
 bool names_loopback(const std::string& host);
 
+// Whether it stands for all addresses of a host, to listen on; who connects to it reaches itself.
+bool is_any_address(const std::string& numeric_address);
+// The one of the same family.
+std::string any_address_like(const std::string& numeric_address);
+
 // Whether an interface of this host, as this process sees it, has the address; loopback ones all
 // do.
 bool is_own_address(const std::string& numeric_address);

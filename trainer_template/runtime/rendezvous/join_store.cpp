@@ -38,11 +38,14 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Bound to the address of the store alone where that can be: not all interfaces, as TCPStore would.
-Socket bind_store(const Endpoint& named, const std::string& numeric, bool several_nodes) {
+// Who says that this is rank 0 may reach it by an address in front of it, as that of a service.
+Socket bind_store(const Launch& launch, const std::string& numeric) {
+  const Endpoint& named = launch.env.master;
   Endpoint address{numeric, named.port};
+  const bool is_own = is_own_address(numeric);
   // At a wrong address the other ranks would reach another service, and their message would name
   // that.
-  if (!is_own_address(numeric)) {
+  if (!is_own && (!launch.is_by_hand || is_any_address(numeric))) {
     throw TrainError(
         formatted("MASTER_ADDR={} is no address of {}, where rank 0 runs; set it to one that all "
                   "nodes can reach, or unset it under srun and mpirun",
@@ -50,11 +53,15 @@ Socket bind_store(const Endpoint& named, const std::string& numeric, bool severa
   }
   // In /etc/hosts a node's own name may be a loopback address; other nodes connect to another
   // address then.
-  const bool needs_all_interfaces = several_nodes && is_loopback(numeric);
-  if (needs_all_interfaces) {
-    address.host = numeric.find(':') == std::string::npos ? "0.0.0.0" : "::";
-  }
+  const bool needs_all_interfaces = launch.env.layout.node_count > 1 && is_loopback(numeric);
+  if (!is_own || needs_all_interfaces) address.host = any_address_like(numeric);
   auto socket = listen_on(address);
+  if (socket && !is_own) {
+    print_message(
+        formatted("MASTER_ADDR={} is no address of {}, where rank 0 runs as RANK says: it "
+                  "listens at all that {} has, and {} must lead to port {} there",
+                  named.host, host_name(), host_name(), named.host, named.port));
+  }
   if (!socket) {
     throw TrainError(formatted("MASTER_ADDR={} MASTER_PORT={}: {}", named.host, named.port,
                                socket.error().message));
@@ -74,8 +81,7 @@ c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& n
                                             milliseconds timeout) {
   failpoint("bind");
   Socket& socket = launch.store_socket;
-  if (!socket.open())
-    socket = bind_store(launch.env.master, numeric, launch.env.layout.node_count > 1);
+  if (!socket.open()) socket = bind_store(launch, numeric);
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(launch.env.master.port);
   options.isServer = true;
@@ -96,6 +102,28 @@ Result<std::string> resolve_host(const std::string& host, milliseconds timeout) 
   poll(&event, 1, static_cast<int>(timeout.count()));
   if (auto found = resolver.find(host)) return *std::move(found);
   return Error{formatted("no name server answered within {}", seconds(timeout))};
+}
+
+// Numeric addresses.
+struct StoreHost {
+  std::string address;
+  std::string towards;  // of this host, from which that one is reached
+};
+
+// By hand a name may get its address after the start, as that of a pod, and this host its route. A
+// launcher starts nothing on a node that it does not know.
+Result<StoreHost> find_store_host(const Launch& launch, milliseconds timeout) {
+  constexpr milliseconds kRetry{250};
+  const TorchEnv& env = launch.env;
+  const auto deadline = Clock::now() + timeout;
+  for (milliseconds left = timeout;;) {
+    const auto address = resolve_host(env.master.host, left);
+    const auto towards = address ? address_towards(*address, env.layout.node_count > 1) : address;
+    if (towards) return StoreHost{*address, *towards};
+    left = std::chrono::floor<milliseconds>(deadline - Clock::now()) - kRetry;
+    if (!launch.is_by_hand || left.count() <= 0) return towards.error();
+    std::this_thread::sleep_for(kRetry);
+  }
 }
 
 // The store holds a connection to each rank, and gloo one from each rank to each other: more than
@@ -125,11 +153,18 @@ bool is_client_reporter(const TorchEnv& env) {
 
 // Waits `left` for the store to answer; the request's timeout is the whole time to join, for
 // messages and for later calls. Starts `stopped` once it has answered.
-c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric,
+c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, std::string& numeric,
                                             const JoinRequest& request, milliseconds left,
                                             AbortWatchdog& stopped) {
   const milliseconds timeout = request.timeout;
-  const StoreProbe probe = wait_for_store({numeric, env.master.port}, left, request.answer_timeout);
+  // A name may lead elsewhere after a while, as that of a pod that was started again.
+  const auto look_again = [&] {
+    constexpr milliseconds kForName{1000};
+    if (auto found = resolve_host(env.master.host, kForName)) numeric = *std::move(found);
+    return numeric;
+  };
+  const StoreProbe probe =
+      wait_for_store({numeric, env.master.port}, left, request.answer_timeout, look_again);
   const std::string address =
       formatted("MASTER_ADDR={} MASTER_PORT={}", env.master.host, env.master.port);
   const std::string agent = env.use_agent_store
@@ -205,7 +240,7 @@ StoreOwner owner_of(const TorchEnv& env, const std::string& identity, std::strin
 }
 
 // Checks the run of the store: a rank of another run would wait here for ranks that never join.
-c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric,
+c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, std::string& numeric,
                                                    const JoinRequest& request) {
   constexpr milliseconds kRetry{20}, kAtLeast{1};
   const milliseconds timeout = request.timeout;
@@ -262,30 +297,29 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
     if (!request.store) joined.store = open_file_store(method.path, env.layout, request.timeout);
     if (const auto address = reachable_address()) joined.own_address = *address;
   } else {
-    const auto numeric = resolve_host(env.master.host, request.timeout);
-    const auto towards = numeric ? address_towards(*numeric, env.layout.node_count > 1) : numeric;
-    if (!towards) {
+    auto host = find_store_host(launch, request.timeout);
+    if (!host) {
       // Every rank has this error, unless its node differs; then rank 0 reports that the rank did
       // not join.
       if (env.layout.rank != 0) throw PeerFailed();
       throw TrainError(
           formatted("MASTER_ADDR={}: {}; set it to a name or address of rank 0's host that all "
                     "nodes can reach",
-                    env.master.host, towards.error().message));
+                    env.master.host, host.error().message));
     }
-    joined.own_address = *towards;
+    joined.own_address = host->towards;
     const bool serves = env.layout.rank == 0 && !env.use_agent_store;
     if (serves) {
-      joined.store = serve_store(launch, *numeric, request.timeout);
+      joined.store = serve_store(launch, host->address, request.timeout);
       failpoint("publish");
       put(*joined.store, kRun, identity_of(env));
     } else {
       AbortWatchdog stopped(request.answer_timeout, [&] { report_no_answer(env, request.method); });
       joined.store = env.use_agent_store
-                         ? reach_store(env, *numeric, request, request.timeout, stopped)
-                         : reach_store_of_run(env, *numeric, request);
+                         ? reach_store(env, host->address, request, request.timeout, stopped)
+                         : reach_store_of_run(env, host->address, request);
     }
-    if (!env.use_agent_store) joined.served_by_rank_0 = Endpoint{*numeric, env.master.port};
+    if (!env.use_agent_store) joined.served_by_rank_0 = Endpoint{host->address, env.master.port};
   }
   // After a restart by an agent the store still holds the keys of the attempt before.
   const std::string name = request.group_name.empty() ? "" : "/" + request.group_name;
@@ -296,8 +330,9 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
 }
 
 milliseconds longest_join(milliseconds timeout) {
-  // Each at most `timeout`: for the store, for rank 0's world size and for its verdict.
-  constexpr int kWaits = 3;
+  // Each at most `timeout`: for the address of the store's host, for the store, for rank 0's world
+  // size and for its verdict.
+  constexpr int kWaits = 4;
   constexpr milliseconds kGrace{5000};
   return kWaits * timeout + kGrace;
 }

@@ -19,11 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kRetry{50};
-// A store that starts or ends closes connections without an answer; after so many in a row it is no
-// store.
-constexpr int kMaxHangUps = 20;
-
+constexpr milliseconds kRetry{50}, kLookAgain{5000};
 // What TCPStore's client sends first: VALIDATE with a magic number, then PING with a number that
 // comes back.
 constexpr unsigned char kValidate = 0, kPing = 13;
@@ -64,15 +60,20 @@ Handshake handshake(int descriptor, Clock::time_point deadline, std::string& ans
 
 }  // namespace
 
-StoreProbe wait_for_store(const Endpoint& address, milliseconds timeout,
-                          milliseconds answer_timeout) {
+StoreProbe wait_for_store(Endpoint address, milliseconds timeout, milliseconds answer_timeout,
+                          const std::function<std::string()>& look_again) {
   const auto deadline = Clock::now() + timeout;
+  auto next_look = Clock::now() + kLookAgain;
   StoreProbe probe{StoreAnswer::kUnreachable, "no answer"};
-  for (int hang_ups = 0; Clock::now() < deadline; std::this_thread::sleep_for(kRetry)) {
-    const auto socket = connect_to(address, milliseconds(until(deadline)));
+  for (; Clock::now() < deadline; std::this_thread::sleep_for(kRetry)) {
+    if (look_again && Clock::now() >= next_look) {
+      address.host = look_again();
+      next_look = Clock::now() + kLookAgain;
+    }
+    const auto until_then = look_again ? std::min(deadline, next_look) : deadline;
+    const auto socket = connect_to(address, milliseconds(until(until_then)));
     if (!socket) {
       probe = {StoreAnswer::kUnreachable, socket.error().message};
-      hang_ups = 0;
       continue;
     }
     std::string answer;
@@ -84,9 +85,8 @@ StoreProbe wait_for_store(const Endpoint& address, milliseconds timeout,
         return {StoreAnswer::kForeign, formatted("it answers '{}'", printable(answer))};
       case Handshake::kNoAnswer:
         return {StoreAnswer::kNoAnswer, ""};
-      case Handshake::kHungUp:
-        probe = {StoreAnswer::kUnreachable, "it closes the connection"};
-        if (++hang_ups >= kMaxHangUps) return {StoreAnswer::kForeign, probe.detail};
+      case Handshake::kHungUp:  // also a proxy in front of a store that is not there yet
+        probe = {StoreAnswer::kUnreachable, "what listens there closes the connection"};
     }
   }
   return probe;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "bridge/core/endpoint.h"
@@ -10,7 +11,7 @@ namespace torchbridge::train {
 
 enum class StoreAnswer {
   kReady,
-  kUnreachable,  // no connection was accepted until the deadline
+  kUnreachable,  // no connection was accepted and kept until the deadline
   kForeign,      // the service does not speak TCPStore's protocol
   kNoAnswer,     // the service accepts the connection and sends nothing for `answer_timeout`
 };
@@ -21,8 +22,10 @@ struct StoreProbe {
 };
 
 // Tries until a TCPStore or another service answers at `address` (numeric), or the time is over.
-// TCPStore itself would wait forever for the answer of another service.
-StoreProbe wait_for_store(const Endpoint& address, std::chrono::milliseconds timeout,
-                          std::chrono::milliseconds answer_timeout = std::chrono::seconds(10));
+// TCPStore itself would wait forever for the answer of another service. Every few seconds without
+// one `look_again` gives the host's address, which may be another one by then.
+StoreProbe wait_for_store(Endpoint address, std::chrono::milliseconds timeout,
+                          std::chrono::milliseconds answer_timeout = std::chrono::seconds(10),
+                          const std::function<std::string()>& look_again = {});
 
 }  // namespace torchbridge::train

@@ -14,14 +14,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Accepts one connection and lets `talk` have it.
+// Accepts connections, and lets `talk` have the last one; the others it closes.
 class Service {
  public:
-  explicit Service(std::function<void(int)> talk) {
+  explicit Service(std::function<void(int)> talk, int closed = 0) {
     auto socket = listen_on({"127.0.0.1", 0});
     EXPECT_TRUE(socket);
     socket_ = *std::move(socket);
-    thread_ = std::thread([this, talk = std::move(talk)] {
+    thread_ = std::thread([this, talk = std::move(talk), closed] {
+      for (int i = 0; i < closed; ++i) Socket(::accept(socket_.descriptor(), nullptr, nullptr));
       const Socket peer(::accept(socket_.descriptor(), nullptr, nullptr));
       if (peer.open()) talk(peer.descriptor());
     });
@@ -41,13 +42,31 @@ void send_text(int peer, const std::string& text) {
   EXPECT_EQ(::write(peer, text.data(), text.size()), std::ssize(text));
 }
 
+void answer_as_store(int peer) {
+  char question[10];
+  ASSERT_EQ(::recv(peer, question, sizeof question, MSG_WAITALL), 10);
+  send_text(peer, std::string(question + 6, 4));
+}
+
 TEST(WaitForStore, RecognisesAStoreByItsAnswer) {
-  const Service store([](int peer) {
-    char question[10];
-    ASSERT_EQ(::recv(peer, question, sizeof question, MSG_WAITALL), 10);
-    send_text(peer, std::string(question + 6, 4));
-  });
+  const Service store(answer_as_store);
   EXPECT_EQ(wait_for_store(store.address(), milliseconds(5000)).answer, StoreAnswer::kReady);
+}
+
+// As a proxy does until the store behind it is there.
+TEST(WaitForStore, TriesAgainWhereConnectionsAreClosed) {
+  const Service store(answer_as_store, 30);
+  EXPECT_EQ(wait_for_store(store.address(), milliseconds(30'000)).answer, StoreAnswer::kReady);
+}
+
+// Nobody listens at the first address.
+TEST(WaitForStore, LooksAgainWhereTheHostIs) {
+  const Service store(answer_as_store);
+  const Endpoint before{"127.0.0.2", store.address().port};
+  EXPECT_EQ(wait_for_store(before, milliseconds(30'000), milliseconds(10'000),
+                           [] { return std::string("127.0.0.1"); })
+                .answer,
+            StoreAnswer::kReady);
 }
 
 TEST(WaitForStore, RecognisesAnotherServiceByItsAnswer) {
