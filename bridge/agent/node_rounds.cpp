@@ -66,7 +66,9 @@ Result<std::unique_ptr<NodeRounds>> NodeRounds::open(AgentContext& context, Rest
   std::unique_ptr<NodeRounds> rounds(
       new NodeRounds(context, budget, std::move(endpoint), workers, report));
   RunEndpoint& own = rounds->endpoint_;
-  if (const std::string& address = context.options.local_addr; !address.empty()) {
+  // A name that does not resolve yet is tried again when this agent gets ready.
+  if (const std::string& address = context.options.local_addr;
+      !address.empty() && numeric_address(address)) {
     const auto usable = reserve_store(address, 0, "--local-addr");
     if (!usable) return usable.error();
   }
@@ -93,9 +95,11 @@ NodeRounds::NodeRounds(AgentContext& context, RestartBudget& budget, RunEndpoint
 
 Status NodeRounds::begin_to_coordinate(Socket listener, int restarts) {
   const std::string where = endpoint_text(listener);
+  // Who listens late has waited for other nodes until then.
+  const SteadyTime since = endpoint_.record ? Clock::now() : searching_since_;
   auto server = CoordinatorServer::open(
       std::move(listener), endpoint_.key,
-      Coordinator(rules_of(context_.options, times_, endpoint_), report_, restarts, Clock::now()));
+      Coordinator(rules_of(context_.options, times_, endpoint_), report_, restarts, since));
   if (!server) return server.error();
   server_ = std::move(*server);
   if (!endpoint_.key.has_token()) {
@@ -107,7 +111,30 @@ Status NodeRounds::begin_to_coordinate(Socket listener, int restarts) {
                                    "the same --rdzv-token-file or {}",
                                    where, who, kTokenVariable));
   }
+  if (!endpoint_.own_host.empty()) {
+    print_line(context_, formatted("{} is no address of {}, which is node 0 as it was told: it "
+                                   "listens at {}, and {} must lead there",
+                                   printable(endpoint_.coordinator.host), host_name(), where,
+                                   printable(endpoint_.coordinator.host)));
+  }
   return Ok{};
+}
+
+void NodeRounds::listen_late() {
+  const std::string address = client_->take_unreached();
+  if (address.empty() || server_ || client_->failure()) return;
+  const Status begun = [&]() -> Status {
+    if (const auto listening = listen_at_endpoint(endpoint_, address); !listening) return listening;
+    if (!endpoint_.listener.open()) return Ok{};
+    auto budget = RestartBudget::open(context_.options, getppid());
+    if (!budget) return budget.error();
+    budget_ = std::move(*budget);
+    return begin_to_coordinate(std::move(endpoint_.listener), budget_.used());
+  }();
+  if (server_) return connect(endpoint_.coordinator, true);
+  if (begun) return;
+  print_line(context_, begun.error().message);
+  end_ = EndRun{EXIT_FAILURE, ""};
 }
 
 void NodeRounds::connect(const Endpoint& coordinator, bool is_first) {
@@ -116,7 +143,10 @@ void NodeRounds::connect(const Endpoint& coordinator, bool is_first) {
   const auto until = after(now, Seconds(times_.keep_alive_interval *
                                         (times_.keep_alive_max_attempt +
                                          2)));  // that of Rejected::retry_seconds is shorter
-  client_.emplace(coordinator, endpoint_.key, join_, now,
+  // What stands in front of this host may not lead back from it.
+  const std::string& own = endpoint_.own_host;
+  const Endpoint target = own.empty() ? coordinator : Endpoint{own, coordinator.port};
+  client_.emplace(target, endpoint_.key, join_, now,
                   endpoint_.record ? std::min(until, deadline_) : deadline_, is_first);
 }
 
@@ -179,6 +209,7 @@ void NodeRounds::carry() {
     for (const std::string& line : server_->take_lines()) print_line(context_, printed_ = line);
   }
   client_->carry(now);
+  listen_late();
   report_wait(now);
   report_unknown_coordinator();
   const bool is_leaving = context_.stop_signal != 0 && server_ && endpoint_.record && !end_;

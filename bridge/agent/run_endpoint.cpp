@@ -1,5 +1,7 @@
 #include "bridge/agent/run_endpoint.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 
 #include "bridge/base/message_text.h"
@@ -14,6 +16,15 @@ namespace torchbridge {
 namespace {
 
 constexpr int kStaticPort = 29500;  // torchrun's default
+
+// That is written in digits, also in the resolver's short forms: "0", "127.1".
+std::string address_in(const std::string& host) {
+  in_addr address{};
+  char text[INET_ADDRSTRLEN] = "";
+  if (const auto usual = canonical_address(host); !usual.empty()) return usual;
+  if (inet_aton(host.c_str(), &address) != 0) inet_ntop(AF_INET, &address, text, sizeof text);
+  return text;
+}
 
 bool names_endpoint(const RunOptions& options) {
   return !options.rdzv_endpoint.empty() || options.master_addr != RunOptions().master_addr ||
@@ -58,28 +69,14 @@ Status check_shape(const RunShape& shape) {
   return Ok{};
 }
 
-// Whoever can listen there coordinates; the others of this host find the port taken, and connect.
-// With `advice` this process must.
-Result<Socket> listen_where_own(const Endpoint& endpoint, const char* advice) {
-  const bool must = advice != nullptr;
-  const auto address = numeric_address(endpoint.host);
-  if (!address)
-    return must ? Result<Socket>(address.error()) : Socket();  // connecting tries the name again
-  if (!is_own_address(*address)) {
-    if (!must) return Socket();
-    return Error{.message = formatted("{} is not an address of {}, which is node 0: {}",
-                                      printable(endpoint.host), host_name(), advice),
-                 .only_here = true};
-  }
-  const bool is_exact = is_numeric(endpoint.host) || names_loopback(endpoint.host);
-  auto socket = listen_on({is_exact ? *address : address_to_listen_on(*address), endpoint.port});
-  if (socket) return socket;
-  return must ? Result<Socket>(Error{.message = socket.error().message, .only_here = true})
-              : Socket();
+// A name that does not resolve yet is tried again when this agent connects.
+Status listen_if_known(RunEndpoint& run) {
+  const auto address = numeric_address(run.coordinator.host);
+  return address ? listen_at_endpoint(run, *address) : Status(Ok{});
 }
 
 Result<RunEndpoint> from_static(const RunOptions& options, const RunShape& shape,
-                                const LaunchedTask& task) {
+                                const EnvMap& environment, const LaunchedTask& task) {
   const int node_rank = options.node_rank.value_or(task.count > 1 ? task.rank : 0);
   RunEndpoint run;
   if (shape.min_nodes != shape.max_nodes) {
@@ -95,7 +92,7 @@ Result<RunEndpoint> from_static(const RunOptions& options, const RunShape& shape
                                                   : options.rdzv_address;
   if (run.coordinator.port == 0) run.coordinator.port = kStaticPort;
   run.order = node_rank;
-  constexpr char kAdvice[] = "give all the address of node 0, and each its own --node-rank";
+  run.advice = "give all the address of node 0, and each its own --node-rank";
   if (node_rank != 0) {
     const bool is_only_task_of_node =
         task.count > 1 && task.nodes.size() == static_cast<std::size_t>(task.count);
@@ -103,26 +100,28 @@ Result<RunEndpoint> from_static(const RunOptions& options, const RunShape& shape
     if (!is_only_task_of_node || !address || !is_own_address(*address)) return run;
     return Error{
         .message = formatted("{} is an address of {}, which is node {}, not node 0: {}",
-                             printable(run.coordinator.host), host_name(), node_rank, kAdvice),
+                             printable(run.coordinator.host), host_name(), node_rank, run.advice),
         .only_here = true};
   }
-  auto listener = listen_where_own(run.coordinator, kAdvice);
-  if (!listener) return listener.error();
-  run.listener = std::move(*listener);
+  const bool is_said = options.node_rank && !has_placed_ranks(task.count, environment);
+  run.rule = is_said ? ListenRule::kAsIsSaid : ListenRule::kAsNode0;
+  if (const auto listening = listen_if_known(run); !listening) return listening.error();
   return run;
 }
 
-Result<RunEndpoint> from_c10d(const RunOptions& options, const LaunchedTask& task) {
+Result<RunEndpoint> from_c10d(const RunOptions& options, const EnvMap& environment,
+                              const LaunchedTask& task) {
   RunEndpoint run;
   run.coordinator = options.rdzv_address;
   if (run.coordinator.port == 0) run.coordinator.port = kRendezvousPort;
   if (task.count > 1) run.order = task.rank;
   const auto is_host = options.rdzv_conf.is_host;
   if (is_host == false) return run;
-  auto listener = listen_where_own(
-      run.coordinator, is_host ? "give is_host=true on the host of the endpoint alone" : nullptr);
-  if (!listener) return listener.error();
-  run.listener = std::move(*listener);
+  run.advice = "give is_host=true on the host of the endpoint alone";
+  run.rule = !is_host                                    ? ListenRule::kIfOwn
+             : has_placed_ranks(task.count, environment) ? ListenRule::kAsNode0
+                                                         : ListenRule::kAsIsSaid;
+  if (const auto listening = listen_if_known(run); !listening) return listening.error();
   return run;
 }
 
@@ -174,9 +173,12 @@ Result<RunEndpoint> from_launcher(const LaunchOrigin& origin, const LaunchedTask
   if (!run.is_whole_node) run.node = "node " + std::to_string(layout.node_rank);
   run.listener = std::move(launch->store_socket);
   if (layout.rank == 0 && !run.listener.open()) {
-    auto listener = listen_where_own(run.coordinator, "unset MASTER_ADDR");
-    if (!listener) return listener.error();
-    run.listener = std::move(*listener);
+    run.rule = ListenRule::kAsNode0;
+    run.advice = "unset MASTER_ADDR";
+    const auto address = numeric_address(run.coordinator.host);
+    if (!address) return address.error();
+    if (const auto listening = listen_at_endpoint(run, *address); !listening)
+      return listening.error();
   }
   std::string token =
       origin.facts && origin.facts->launcher == "openmpi" ? token_of_mpirun(environment) : "";
@@ -264,11 +266,17 @@ Error each_nodes_own(const std::string& subject, const LaunchedTask& task) {
           .reported_elsewhere = task.rank != 0};
 }
 
-// The agents would wait for a coordinator that none of them can be. By hand they try a name again
-// that does not resolve.
+// The agents would wait for a coordinator that none of them can be. By hand a name that does not
+// resolve is tried again.
 Status check_named_host(const RunOptions& options, const EnvMap& environment,
                         const LaunchedTask& task) {
   const auto [host, subject] = named_host(options, environment);
+  if (is_any_address(address_in(host))) {
+    return Error{.message = formatted("{} is each host's own address, and other hosts connect to "
+                                      "themselves there: give the address of node 0",
+                                      subject),
+                 .reported_elsewhere = task.rank != 0};
+  }
   if (!task.has_several_nodes || !names_endpoint(options) || host.empty()) return Ok{};
   if (names_loopback(host)) return each_nodes_own(subject, task);
   if (const auto address = numeric_address(host); !address)
@@ -283,11 +291,10 @@ Status check_named_host(const RunOptions& options, const EnvMap& environment,
 // Rank 0's store would be there.
 Status check_local_addr(const RunOptions& options, const EnvMap& environment,
                         const LaunchedTask& task) {
-  const std::string host = without_brackets(options.local_addr);
+  const std::string& host = options.local_addr;
   if (!task.has_several_nodes || !names_loopback(host)) return Ok{};
-  return each_nodes_own(
-      named_by("--local-addr", "PET_LOCAL_ADDR", options.local_addr, host, environment).subject,
-      task);
+  return each_nodes_own(named_by("--local-addr", "PET_LOCAL_ADDR", host, host, environment).subject,
+                        task);
 }
 
 // Others may start the agents of the job's other nodes, so that it is no error.
@@ -312,6 +319,25 @@ std::string note_about(const RunOptions& options, const EnvMap& environment,
 }
 
 }  // namespace
+
+Status listen_at_endpoint(RunEndpoint& run, const std::string& address) {
+  const auto& [host, port] = run.coordinator;
+  const bool must = run.rule >= ListenRule::kAsNode0, is_own = is_own_address(address);
+  if (run.rule == ListenRule::kNever || (!must && !is_own)) return Ok{};
+  if (!is_own && run.rule == ListenRule::kAsNode0) {
+    return Error{.message = formatted("{} is not an address of {}, which is node 0: {}",
+                                      printable(host), host_name(), run.advice),
+                 .only_here = true};
+  }
+  const bool is_exact = is_numeric(host) || names_loopback(host);
+  const std::string own = is_exact ? address : address_to_listen_on(address);
+  auto socket = listen_on({is_own ? own : any_address_like(address), port});
+  if (!socket && must) return Error{.message = socket.error().message, .only_here = true};
+  if (!socket) return Ok{};
+  run.listener = std::move(*socket);
+  if (!is_own) run.own_host = any_address_like(address) == "::" ? "::1" : "127.0.0.1";
+  return Ok{};
+}
 
 Result<LaunchedTask> launched_task(const LaunchOrigin& origin) {
   if (origin.launcher == nullptr) return LaunchedTask{};
@@ -362,11 +388,12 @@ Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const LaunchOri
     return checked.error();
   if (const auto checked = check_local_addr(options, environment, task); !checked)
     return checked.error();
-  auto run = task.count > 1 && !is_open_to_others(options)  ? from_launcher(origin, task)
-             : is_etcd(options)                             ? from_etcd(options)
-             : options.rdzv_conf.is_file                    ? from_file(options)
-             : options.rdzv_backend == RdzvBackend::kStatic ? from_static(options, shape, task)
-                                                            : from_c10d(options, task);
+  auto run = task.count > 1 && !is_open_to_others(options) ? from_launcher(origin, task)
+             : is_etcd(options)                            ? from_etcd(options)
+             : options.rdzv_conf.is_file                   ? from_file(options)
+             : options.rdzv_backend == RdzvBackend::kStatic
+                 ? from_static(options, shape, environment, task)
+                 : from_c10d(options, environment, task);
   if (!run) return run.error();
   if (!run->is_of_launcher) {
     run->node = task.node;

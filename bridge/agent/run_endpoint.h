@@ -17,12 +17,24 @@
 
 namespace torchbridge {
 
+// Whether an agent listens at the endpoint.
+enum class ListenRule {
+  kNever,
+  kIfOwn,     // where the endpoint is an address of this host
+  kAsNode0,   // it must be one
+  kAsIsSaid,  // the user says so, also where others reach this host by the endpoint's address alone
+};
+
 // How this process takes part in a run over several nodes.
 struct RunEndpoint {
   Endpoint coordinator;
-  Socket listener;    // open in the agent that coordinates
-  std::string note;   // a line for the user, or empty
-  std::string doubt;  // why none may coordinate there, for the line of an agent that waits
+  ListenRule rule = ListenRule::kNever;
+  std::string advice;    // of the error where this host cannot be the endpoint's
+  Socket listener;       // open in the agent that coordinates
+  std::string own_host;  // its loopback address, where others reach it by the endpoint alone; else
+                         // empty
+  std::string note;      // a line for the user, or empty
+  std::string doubt;     // why none may coordinate there, for the line of an agent that waits
   bool is_of_launcher = false;  // whose agents have agreed on the one of them that coordinates
   std::unique_ptr<CoordinatorRecord> record;  // instead of these two: etcd, or a file
   std::string run_id;
@@ -34,6 +46,12 @@ struct RunEndpoint {
   // The launcher has started one agent on each node, so it has all of its GPUs or CPUs.
   bool is_whole_node = true;
 };
+
+// Listens at the endpoint, whose host has this numeric address, where the rule says so and the port
+// is free; sets `listener` and `own_host`. A name may get its address, and the host an address,
+// after the start: to be tried again where nobody listens there. An error by kAsNode0 and
+// kAsIsSaid.
+Status listen_at_endpoint(RunEndpoint& run, const std::string& address);
 
 // The launcher's tasks as this process finds them; 0 where no launcher started it.
 struct LaunchedTask {

@@ -55,7 +55,7 @@ void CoordinatorClient::begin(Time now) {
   if (!address) return try_again(address.error().message, now);
   connecting_to_ = {*address, coordinator_.port};
   auto socket = begin_connecting(connecting_to_);
-  if (!socket) return try_again(socket.error().message, now);
+  if (!socket) return on_unreached(socket.error().message, now);
   connecting_ = std::move(*socket);
   state_ = State::kConnecting;
   due_ = now + kConnectTimeout;
@@ -74,16 +74,16 @@ void CoordinatorClient::carry(Time now) {
   } else if (state_ == State::kPausing) {
     now < deadline_ ? begin(now) : fail(problem_);
   } else if (state_ == State::kConnecting) {
-    try_again(cannot_connect(connecting_to_, ETIMEDOUT).message, now);
+    on_unreached(cannot_connect(connecting_to_, ETIMEDOUT).message, now);
   } else {
-    try_again(formatted("{} does not answer", target()), now);
+    on_unreached(formatted("{} does not answer", target()), now);
   }
 }
 
 // Also where the socket is not ready yet: then there is no error, and nothing can be sent.
 void CoordinatorClient::on_connected(Time now) {
   const auto reached = connected(connecting_, connecting_to_);
-  if (!reached) return try_again(reached.error().message, now);
+  if (!reached) return on_unreached(reached.error().message, now);
   if (!peer_host(connecting_)) return;
   own_address_ = bound_host(connecting_).value_or("");
   connection_ = LineConnection(std::move(connecting_));
@@ -97,6 +97,12 @@ void CoordinatorClient::read(Time now) {
       connection_.receive(state_ == State::kJoined ? kLongestLine : kLongestFirstLine);
   if (!lines && state_ == State::kJoined)
     return fail(formatted("the coordinator at {} {}", target(), lines.error().message));
+  // A proxy in front of a coordinator that is not there yet accepts all the same.
+  if (!lines && is_first_ && state_ == State::kGreeting && connection_.unfinished().empty())
+    return on_unreached(formatted("{} accepts connections and closes them: node 0 has not started "
+                                  "behind it, or another program has the port",
+                                  target()),
+                        now);
   if (!lines)
     return state_ == State::kProving ? on_wrong_answer(now, refused_proof(target(), key_).message)
                                      : on_wrong_answer(now);
@@ -179,6 +185,11 @@ void CoordinatorClient::on_wrong_answer(Time now, const std::string& problem) {
   if (++wrong_answers_ < most) return try_again(problem, now);
   is_rejected_ = state_ == State::kProving;
   fail(problem);
+}
+
+void CoordinatorClient::on_unreached(const std::string& problem, Time now) {
+  if (is_first_) unreached_ = connecting_to_.host;
+  try_again(problem, now);
 }
 
 void CoordinatorClient::try_again(const std::string& problem, Time now) {

@@ -36,6 +36,9 @@ class CoordinatorClient {
   const std::optional<std::string>& failure() const { return failure_; }
   // Why the last attempt to join did not succeed; empty before the first one has ended.
   const std::string& problem() const { return problem_; }
+  // Where the last attempt's connection was not accepted or not answered, and no coordinator was
+  // there before: the host's address, once for each attempt; else empty.
+  std::string take_unreached() { return std::exchange(unreached_, {}); }
   // It was there, and is not any more.
   bool is_lost() const { return failure_.has_value() && was_joined_; }
   // By the coordinator, for a reason that does not pass.
@@ -67,6 +70,7 @@ class CoordinatorClient {
   void on_wrong_answer(Time now, const std::string& problem);
   void on_wrong_answer(Time now) { on_wrong_answer(now, target() + kNoCoordinator); }
   void try_again(const std::string& problem, Time now);
+  void on_unreached(const std::string& problem, Time now);
   void fail(const std::string& problem);
   std::chrono::duration<double> keep_alive() const {
     return std::chrono::duration<double>(keep_alive_.keep_alive_interval) *
@@ -97,6 +101,7 @@ class CoordinatorClient {
   std::string rejection_;
   Socket connecting_;
   Endpoint connecting_to_;
+  std::string unreached_;
   LineConnection connection_;
   std::string own_address_;
   Welcome keep_alive_;

@@ -138,6 +138,14 @@ expect_error "^torchbridge: --rdzv-token-file '/nonexistent': No such file" 30 \
 expect_error "^torchbridge: waiting .*; --rdzv-endpoint n3 is none of the step's nodes by their names, n0 and" 30 \
   on_two_nodes --rdzv-backend c10d --rdzv-endpoint n3:29433 --rdzv-conf join_timeout=11
 
+for options in "--master-addr 'n0 n1'" "--master-addr n0:29503" "--master-addr tcp://n0"; do
+  eval "expect_error '^torchbridge: --master-addr: .*: expected a host name or an address, without a port' 30 \
+    on_two_nodes $options"
+done
+expect_error "^torchbridge: --rdzv-endpoint 0.0.0.0 is each host's own address, and other hosts connect to" 30 \
+  on_two_nodes --rdzv-backend c10d --rdzv-endpoint 0.0.0.0:29433
+expect_error "^torchbridge: n1 is not an address of n0, which is node 0: give is_host=true on the host of the" 30 \
+  on_two_nodes --rdzv-backend c10d --rdzv-endpoint n1:29433 --rdzv-conf is_host=true
 # A failure on one node ends all at once, with one summary.
 code=0
 on_login srun -N3 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 \

@@ -636,7 +636,10 @@ TEST(AgentNodes, AnotherProgramAtTheEndpointIsNamed) {
                  "import socket, sys\n"
                  "server = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
                  "print('up', flush=True)\n"
-                 "while True: server.accept()[0].close()\n",
+                 "while True:\n"
+                 "  peer = server.accept()[0]\n"
+                 "  peer.sendall(b'220 ready\\n')\n"
+                 "  peer.close()\n",
                  std::to_string(nodes.port())},
                 {}, nodes.folder() / "other");
   ASSERT_TRUE(eventually([&] { return other.out() == "up\n"; })) << other.error();

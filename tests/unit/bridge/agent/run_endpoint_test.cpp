@@ -110,6 +110,62 @@ TEST(RunEndpoint, HasNoAddressThatEachNodeHasForItself) {
             "give the address of a node of the step");
 }
 
+TEST(RunEndpoint, IsNoAddressThatStandsForAllOfAHost) {
+  for (const std::string any : {"0.0.0.0", "[::]", "0"}) {
+    RunOptions fixed = nodes(2, 2, RdzvBackend::kStatic, "");
+    fixed.master_addr = any;
+    for (const auto& options : {nodes(2, 2, RdzvBackend::kC10d, any), fixed}) {
+      const auto run = find_run_endpoint(options, {}, {});
+      ASSERT_FALSE(run) << any;
+      EXPECT_NE(run.error().message.find(" is each host's own address, and other hosts connect to "
+                                         "themselves there: give the address of node 0"),
+                std::string::npos)
+          << run.error().message;
+    }
+  }
+  RunOptions local = nodes(2, 2, RdzvBackend::kC10d, "127.1:29400");
+  const auto run = find_run_endpoint(local, {}, {0, 2, false, true, {"n0", "n1"}});
+  ASSERT_FALSE(run);
+  EXPECT_NE(run.error().message.find("127.1 is each node's own address"), std::string::npos)
+      << run.error().message;
+}
+
+// Of documentation: no interface has 192.0.2.1.
+TEST(RunEndpoint, IsListenedForByWhoSaysThatItIsNode0) {
+  const std::string endpoint = "192.0.2.1:" + std::to_string(free_port());
+  RunOptions fixed = nodes(2, 2, RdzvBackend::kStatic, endpoint);
+  fixed.node_rank = 0;
+  RunOptions by_conf = nodes(2, 2, RdzvBackend::kC10d, endpoint);
+  by_conf.rdzv_conf.is_host = true;
+  const LaunchOrigin in_job({{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "2"}}, {});
+  for (const auto& options : {fixed, by_conf}) {
+    // By hand, and as a step that is all of a job; not one task of a step, nor a step of a job with
+    // other nodes.
+    for (const int tasks : {0, 1}) {
+      const auto run = find_run_endpoint(options, {}, {0, tasks});
+      ASSERT_TRUE(run) << run.error().message;
+      EXPECT_TRUE(run->listener.open());
+      EXPECT_EQ(run->own_host, "127.0.0.1");
+    }
+    EXPECT_FALSE(find_run_endpoint(options, {}, {0, 2}));
+    EXPECT_FALSE(find_run_endpoint(options, in_job, {0, 1}));
+  }
+  EXPECT_FALSE(find_run_endpoint(nodes(2, 2, RdzvBackend::kStatic, endpoint), {}, {}));
+}
+
+TEST(RunEndpoint, MayGetItsAddressLater) {
+  for (const auto backend : {RdzvBackend::kStatic, RdzvBackend::kC10d}) {
+    auto run = find_run_endpoint(nodes(2, 2, backend, "no-such-host.invalid:0"), {}, {});
+    ASSERT_TRUE(run) << run.error().message;
+    EXPECT_FALSE(run->listener.open());
+    run->coordinator.port = free_port();
+    EXPECT_EQ(listen_at_endpoint(*run, "192.0.2.1").operator bool(), backend == RdzvBackend::kC10d);
+    EXPECT_FALSE(run->listener.open());
+    EXPECT_TRUE(listen_at_endpoint(*run, "127.0.0.1"));
+    EXPECT_TRUE(run->listener.open());
+  }
+}
+
 TEST(RunEndpoint, OfC10dIsHeldByTheFirstThatCanListen) {
   const std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
   const auto first = find_run_endpoint(nodes(2, 3, RdzvBackend::kC10d, endpoint), {}, {});
