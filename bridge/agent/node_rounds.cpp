@@ -209,6 +209,7 @@ void NodeRounds::carry() {
     for (const std::string& line : server_->take_lines()) print_line(context_, printed_ = line);
   }
   client_->carry(now);
+  has_reached_one_ = has_reached_one_ || client_->has_reached();
   listen_late();
   report_wait(now);
   report_unknown_coordinator();
@@ -475,8 +476,10 @@ RunEnd NodeRounds::end_of_run() {
                         : decide(attempts_, 0, {0, {}, context_.stop_signal}).exit_code;
   } else {
     end = {EXIT_FAILURE, client_->failure().value_or("")};
-    // The coordinator is stopped, or waits for this agent, which it has rejected.
-    end.leaves_agents = endpoint_.shape.min_nodes == endpoint_.shape.max_nodes;
+    // The coordinator is stopped, or waits for this agent, which it has rejected. One that nobody
+    // can reach keeps no agent for longer than this one; where there is none, the other tasks may
+    // run another program, as where one of them has started this agent for itself.
+    end.leaves_agents = has_reached_one_ && endpoint_.shape.min_nodes == endpoint_.shape.max_nodes;
   }
   if (server_) {
     report_at_end_ = server_->coordinator().report();

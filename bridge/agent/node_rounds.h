@@ -83,6 +83,7 @@ class NodeRounds : public Rounds, public Peers {
   bool has_reported_wait_ = false;
   std::optional<CoordinatorServer> server_;  // in the agent that coordinates
   std::optional<CoordinatorClient> client_;
+  bool has_reached_one_ = false;  // a coordinator
   Socket store_port_;
   bool is_in_round_ = false;
   bool is_stopped_ = false;  // the workers of this round, which have not all ended by themselves

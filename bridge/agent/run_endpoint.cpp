@@ -246,6 +246,8 @@ bool is_host_of_srun_alone(const std::string& host, const EnvMap& environment,
 // names.
 std::string doubt_about(const RunOptions& options, const EnvMap& environment,
                         const LaunchedTask& task) {
+  if (task.count > 1 && !is_open_to_others(options))
+    return "each task is to be an agent of this run: a run of one task alone needs --standalone";
   const auto [host, subject] = named_host(options, environment);
   if (host.empty()) return "";
   if (task.count <= 1 && !names_loopback(host)) return "";

@@ -85,6 +85,7 @@ void CoordinatorClient::on_connected(Time now) {
   const auto reached = connected(connecting_, connecting_to_);
   if (!reached) return on_unreached(reached.error().message, now);
   if (!peer_host(connecting_)) return;
+  has_reached_ = true;
   own_address_ = bound_host(connecting_).value_or("");
   connection_ = LineConnection(std::move(connecting_));
   state_ = State::kGreeting;

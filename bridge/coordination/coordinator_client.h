@@ -39,6 +39,8 @@ class CoordinatorClient {
   // Where the last attempt's connection was not accepted or not answered, and no coordinator was
   // there before: the host's address, once for each attempt; else empty.
   std::string take_unreached() { return std::exchange(unreached_, {}); }
+  // Whether any connection was accepted.
+  bool has_reached() const { return has_reached_; }
   // It was there, and is not any more.
   bool is_lost() const { return failure_.has_value() && was_joined_; }
   // By the coordinator, for a reason that does not pass.
@@ -102,6 +104,7 @@ class CoordinatorClient {
   Socket connecting_;
   Endpoint connecting_to_;
   std::string unreached_;
+  bool has_reached_ = false;
   LineConnection connection_;
   std::string own_address_;
   Welcome keep_alive_;

@@ -146,6 +146,20 @@ expect_error "^torchbridge: --rdzv-endpoint 0.0.0.0 is each host's own address, 
   on_two_nodes --rdzv-backend c10d --rdzv-endpoint 0.0.0.0:29433
 expect_error "^torchbridge: n1 is not an address of n0, which is node 0: give is_host=true on the host of the" 30 \
   on_two_nodes --rdzv-backend c10d --rdzv-endpoint n1:29433 --rdzv-conf is_host=true
+# Within one task of a larger step, whose other tasks run no agent: the line has the remedy, and the step goes on.
+for task in 0 1; do
+  expect 'the other goes on' on_login srun -N2 -w n0,n1 -n2 sh -c "
+    if [ \$SLURM_PROCID = $task ]; then
+      '$torchbridge' run --rdzv-conf join_timeout=11 true 2>$work/inside && echo no error
+      touch $work/inside.$task
+    else
+      while [ ! -e $work/inside.$task ]; do sleep 0.05; done
+      echo the other goes on
+    fi"
+  grep -q 'torchbridge: waiting .*: a run of one task alone needs --standalone' "$work/inside" ||
+    fail "no remedy within task $task: $(cat "$work/inside")"
+done
+
 # A failure on one node ends all at once, with one summary.
 code=0
 on_login srun -N3 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 \

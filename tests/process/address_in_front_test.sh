@@ -99,5 +99,6 @@ rank() {
 mapfile -t front < <(rank 1)
 mapfile -t back < <(rank 0)
 both trainer 29502 30
-grep -q 'MASTER_ADDR=10.77.0.1 is no address of .*, where rank 0 runs' "$work/trainer-0.log" || fail "rank 0 has no line"
+grep -q 'MASTER_ADDR=10.77.0.1 is no address of .*, where rank 0 runs' "$work/trainer-0.log" ||
+  fail "rank 0 has no line"
 echo PASSED
