@@ -67,8 +67,8 @@ ErrorFileContent read_error_file(const Socket& folder, const std::string& name,
   ErrorFileContent content;
   const bool is_ours =
       fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid();
-  // A file has the kernel's coarse time, which is up to a tick behind the clock's: maybe that of the
-  // second before.
+  // A file has the kernel's coarse time, which is up to a tick behind the clock's: maybe that of
+  // the second before.
   constexpr std::time_t kSlack = 2;
   if (is_ours && system_clock::from_time_t(found.st_mtime + kSlack) > start) {
     content.text.resize(kMaxSize);
