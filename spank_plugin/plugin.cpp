@@ -222,6 +222,9 @@ void handle_task_exit(spank_t spank) {
   const bool is_first = !std::exchange(is_asked ? has_ended : has_failed, true) && !had_failed;
   const bool is_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   if (!is_first && (is_asked || is_killed || has_reason)) return;
+  constexpr int kLooks = 8;  // each is a child, and all share ten seconds
+  static int looks = 0;
+  if (!is_first && ++looks > kLooks) return;
   has_cause = run_at_end(*user, kAbortLimit, [&] {
     if (const std::string reason = node.table.reason(); !reason.empty())
       return abort_step(spank, reason), true;

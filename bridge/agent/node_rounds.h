@@ -42,7 +42,7 @@ class NodeRounds : public Rounds, public Peers {
   NodeRounds(AgentContext& context, RestartBudget& budget, RunEndpoint endpoint, int workers,
              RunReport report);
   Status begin_to_coordinate(Socket listener, int restarts);
-  // Where nobody answers at the endpoint and this agent can listen there by now.
+  // Coordinates if nobody has answered at the endpoint, and this agent can listen there by now.
   void listen_late();
   // Connects, where the record names it to another coordinator, or to this agent itself.
   Status find_coordinator(bool is_first);

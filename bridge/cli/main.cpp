@@ -104,8 +104,7 @@ int run(const CliOptions& line, const LaunchOrigin& origin) {
   const auto launch = resolve_launch(origin, {*options, timeout, StoreSocket::kReserved});
   if (!launch) return fail(launch.error(), origin);
   if (!launch->note.empty()) print_message(launch->note);
-  const EnvMap environment =
-      launch->plan ? without_empty(origin.environment).environment : origin.environment;
+  const EnvMap environment = without_empty(origin.environment, launch->is_by_hand).environment;
   const auto task = environment_of_task(*launch, origin, environment, line);
   if (!task) return fail(task.error(), origin);
   if (line.command == Command::kEnv) return print_env(task->variables, line.format);
@@ -158,11 +157,13 @@ int print_run_status(const CliOptions& line, const EnvMap& environment) {
 }
 
 int run_as_agent(const RunOptions& options, const LaunchOrigin& origin) {
-  const std::string note = without_empty(origin.environment).note;
+  auto [environment, note] = without_empty(origin.environment);
   if (!note.empty() && origin.rank == 0) print_message(note);
+  LaunchOrigin own = origin;
+  own.environment = std::move(environment);
   for (const std::string& key : options.rdzv_conf.unread)
     print_message(formatted("--rdzv-conf: no backend reads the key {}", key));
-  return run_agent(options, origin);
+  return run_agent(options, own);
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ void CoordinatorClient::on_wrong_answer(Time now, const std::string& problem) {
 }
 
 void CoordinatorClient::on_unreached(const std::string& problem, Time now) {
-  if (is_first_) unreached_ = connecting_to_.host;
+  if (is_first_ && !rejected_until_) unreached_ = connecting_to_.host;
   try_again(problem, now);
 }
 

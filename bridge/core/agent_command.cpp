@@ -101,10 +101,15 @@ bool is_torchrun_of_nodes(const std::vector<std::string>& program) {
   return find_torchrun(words) < words.size();
 }
 
-bool names_rendezvous(const std::vector<std::string>& program) {
-  return std::ranges::any_of(words_of(program), [](const Word& word) {
-    return is_one_of(word.text, {"--master-addr", "--master-port", "--rdzv-endpoint"});
-  });
+bool torchrun_has(const std::vector<std::string>& program,
+                  std::initializer_list<std::string_view> options) {
+  const auto words = words_of(program);
+  for (std::size_t at = find_torchrun(words); at < words.size(); ++at) {
+    const std::string& word = words[at].text;
+    if (word.ends_with(".py")) return false;  // what follows is the script's
+    if (is_one_of(word, options)) return true;
+  }
+  return false;
 }
 
 }  // namespace torchbridge

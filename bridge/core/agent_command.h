@@ -1,6 +1,7 @@
 // Agents, which start workers of their own, recognized by their command line.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,8 +32,8 @@ bool is_agent(const std::vector<std::string>& program);
 // --standalone, --nnodes=1 and an endpoint on localhost.
 bool is_torchrun_of_nodes(const std::vector<std::string>& program);
 
-// Whether torchrun's options say where the agents meet: --master-addr, --master-port or
-// --rdzv-endpoint.
-bool names_rendezvous(const std::vector<std::string>& program);
+// Whether torchrun has one of these options, of names with hyphens, in front of its script.
+bool torchrun_has(const std::vector<std::string>& program,
+                  std::initializer_list<std::string_view> options);
 
 }  // namespace torchbridge

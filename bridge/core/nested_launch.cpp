@@ -13,7 +13,9 @@ constexpr const char* kSetters[] = {"plugin", "exec", "run"};  // by SetBy
 
 // How the names of variables begin that launchers set for each process; PMIX_MCA_* is the user's.
 constexpr std::string_view kOfLaunchers[] = {"SLURM_STEP", "OMPI_COMM_WORLD_", "MPI_LOCAL", "PMI_",
-                                             "PMIX_",      "FLUX_TASK_"};
+                                             "PMIX_",      "FLUX_TASK_",       "PALS_",     "JSM_"};
+constexpr std::string_view kPositions[] = {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",
+                                           "SLURM_GTIDS"};
 
 }  // namespace
 
@@ -54,8 +56,12 @@ EnvMap without_launch(const EnvMap& environment) {
   EnvMap rest;
   for (const auto& [name, value] : without_outer_run(environment, {.launcher = "none"})) {
     const bool is_of_launcher = std::ranges::any_of(
-        kOfLaunchers, [&](std::string_view beginning) { return name.starts_with(beginning); });
-    if (!is_of_launcher || name.starts_with("PMIX_MCA_")) rest.set(name, value);
+        kOfLaunchers,
+        [&its = name](std::string_view beginning) { return its.starts_with(beginning); });
+    // Slurm gives a batch script the position of an only task.
+    const bool is_position = std::ranges::find(kPositions, name) != std::end(kPositions);
+    if (is_position ? value == "0" : !is_of_launcher || name.starts_with("PMIX_MCA_"))
+      rest.set(name, value);
   }
   return rest;
 }

@@ -33,8 +33,8 @@ struct Setter {
 };
 Setter setter_of(const EnvMap& environment);
 
-// The value of kSetByVariable beside that TORCHELASTIC_RUN_ID, empty where there is none: torchrun,
-// which passes the variable on to its workers, sets another one.
+// The value of kSetByVariable beside this TORCHELASTIC_RUN_ID, which is empty where it is not set.
+// torchrun, which passes the variable on to its workers, sets another id.
 std::string text_of(const Setter& setter, std::string_view run_id);
 
 // Adds it to the variables that will be set on top of `environment`.

@@ -48,12 +48,17 @@ bool is_of_job_alone(const EnvMap& environment, const std::vector<ProcessEntry>&
     if (process.name == "salloc") return true;
     if (process.step.empty() && launcher_with_process(process.name) != nullptr) return false;
     if (process.step.empty()) continue;
-    const auto id = process.step.substr(process.step.find('.') + 1);
-    if (!parse_integer(id, 0, INT32_MAX)) return true;  // "batch", "interactive", "extern"
-    // The components of a heterogeneous step have ids of jobs of their own.
+    for (const char* own : {".batch", ".interactive", ".extern"}) {
+      if (process.step.ends_with(own)) return true;
+    }
+    // A component of a heterogeneous step has "7.0+1", and in a heterogeneous job the id of a job
+    // of its own.
+    const std::string above = process.step.substr(0, process.step.find('+'));
     const auto job = environment.get("SLURM_JOB_ID"), step = environment.get("SLURM_STEP_ID");
-    return job && step && !environment.has("SLURM_HET_SIZE") &&
-           process.step != std::string(*job) + "." + std::string(*step);
+    const bool has_number =
+        parse_integer(above.substr(above.find('.') + 1), 0, INT32_MAX).has_value();
+    return has_number && job && step && !environment.has("SLURM_HET_SIZE") &&
+           above != std::string(*job) + "." + std::string(*step);
   }
   return false;
 }

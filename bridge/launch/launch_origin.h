@@ -47,7 +47,7 @@ struct LaunchOrigin {
 // Of variables that the program gives or completes: as LaunchOrigin::given. Accepted are: the
 // launcher's own rank; what torchbridge set for this launch; and torchrun agents, one on each rank,
 // whose workers count the agents as groups. A task of a resource manager may also run a torchrun of
-// its own, independent of the others, and the only rank of a launcher a script, or a launcher
+// its own, independent of the others. The only rank of a launcher may run a script, or a launcher
 // without variables of its own, that starts ranks.
 Result<TorchEnv> given_by(const EnvMap& environment, const LaunchOrigin& origin);
 

@@ -109,7 +109,8 @@ bool names_loopback(const std::string& host) {
   in_addr number{};  // also written as 127.1 or 0
   if (inet_aton(host.c_str(), &number) != 0)
     return number.s_addr == INADDR_ANY || is_loopback(inet_ntoa(number));
-  if (is_numeric(host)) return is_loopback(host) || canonical_address(host) == "::";
+  if (const std::string address = canonical_address(host); !address.empty())
+    return is_loopback(address) || is_any_address(address);
   constexpr const char* kNames[] = {"localhost", "localhost4", "localhost6", "ip6-localhost",
                                     "ip6-loopback"};
   const std::string first = host.substr(0, host.find('.'));

@@ -67,15 +67,16 @@ ErrorFileContent read_error_file(const Socket& folder, const std::string& name,
   ErrorFileContent content;
   const bool is_ours =
       fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid();
-  // A file has the kernel's coarse time, which is up to a tick behind the clock's: maybe that of
-  // the second before.
-  constexpr std::time_t kSlack = 2;
-  if (is_ours && system_clock::from_time_t(found.st_mtime + kSlack) > start) {
+  content.written = system_clock::from_time_t(found.st_mtime) +
+                    std::chrono::duration_cast<system_clock::duration>(
+                        std::chrono::nanoseconds(found.st_mtim.tv_nsec));
+  // A file has the kernel's coarse time, which is up to a tick behind the clock's, or, on some file
+  // systems, whole seconds.
+  constexpr std::chrono::milliseconds kTick{20}, kSecond{1000};
+  const auto slack = found.st_mtim.tv_nsec == 0 ? kSecond : kTick;
+  if (is_ours && content.written + slack >= start) {
     content.text.resize(kMaxSize);
     content.text.resize(std::max<ssize_t>(read(file, content.text.data(), content.text.size()), 0));
-    content.written = system_clock::from_time_t(found.st_mtime) +
-                      std::chrono::duration_cast<system_clock::duration>(
-                          std::chrono::nanoseconds(found.st_mtim.tv_nsec));
   }
   close(file);
   return content;

@@ -23,14 +23,25 @@ std::string not_resolved(const Endpoint& master, const Error& error) {
       master.host, error.message);
 }
 
-// Whether the process of this run that reserved the port has ended, and its children still have it,
-// or has started this one, as a container that passes on no descriptors.
-bool is_left_to_this_process(const std::string& reservation) {
-  const auto holder = holder_of_name(reservation);
-  if (!holder) return false;
+// A program of this run holds a name while it has the port, and so do its children.
+struct Reservation {
+  std::string name;       // for this process to claim
+  bool has_left = false;  // earlier ones that have reserved the port do not count
+};
+
+// Does not count: a process that has ended, whose children still have the port; and one that has
+// started this one, or that has other process ids, as the outer one of a container that passes on
+// no descriptors. That one once: the next to come meets the name of this process behind it.
+Reservation reservation_of(const std::string& run_id, int port) {
+  Reservation own{formatted("port/{}/{}", run_id, port)};
   const auto processes = this_and_ancestors();
-  return start_ticks(*holder) == 0 ||
-         std::ranges::find(processes, *holder, &ProcessEntry::id) != processes.end();
+  while (const auto holder = holder_of_name(own.name)) {
+    const bool is_above =
+        *holder == 0 || std::ranges::find(processes, *holder, &ProcessEntry::id) != processes.end();
+    if (is_above ? own.has_left : start_ticks(*holder) != 0) return {own.name, false};
+    own = {own.name + "/" + std::to_string(*holder), true};
+  }
+  return own;
 }
 
 }  // namespace
@@ -90,10 +101,9 @@ Result<Socket> reserve_store_port(const Endpoint& master, const std::string& run
                   "address of that node, as in --torch-env=addr=10.1.0.5",
                   master.host, host_name())};
   }
-  const std::string reservation = formatted("port/{}/{}", run_id, master.port);
-  auto reserved = reserve({address_to_listen_on(*address, names), master.port}, -1,
-                          is_left_to_this_process(reservation));
-  if (reserved) claim_name(reservation);
+  const Reservation own = reservation_of(run_id, master.port);
+  auto reserved = reserve({address_to_listen_on(*address, names), master.port}, -1, own.has_left);
+  if (reserved) claim_name(own.name);
   if (!reserved && !port_is_free(master.port)) {
     return Error{
         formatted("MASTER_PORT={} is already in use on {} ({}), where rank 0 must listen: choose "

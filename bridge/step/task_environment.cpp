@@ -59,20 +59,22 @@ Status check_interfaces_of(const EnvMap& complete, const Layout& at) {
 }
 
 // PET_* are the defaults of the agent's options. With several tasks on a node, each agent would
-// start a full set of workers. torchrun takes PET_RDZV_ENDPOINT before --master-addr, and the run's
-// id is the step's: a user who says where the agents meet gets neither.
+// start a full set of workers. torchrun takes PET_RDZV_ENDPOINT before --master-addr and
+// --master-port, and agents of two steps, which a user's address may lead together, have neither
+// one id nor one port by the step.
 void add_agent_defaults(const StepPlan& plan, const EnvMap& environment,
                         const std::vector<std::string>& program, std::vector<Variable>& variables) {
   const Layout& at = plan.env.layout;
   if (at.world_size != at.node_count) return;
+  const bool has_address = torchrun_has(program, {"--master-addr", "--rdzv-endpoint"});
   variables.emplace_back("PET_NNODES", std::to_string(at.node_count));
   variables.emplace_back("PET_NODE_RANK", std::to_string(at.node_rank));
-  if (!names_rendezvous(program)) {
+  if (!has_address && !torchrun_has(program, {"--master-port"})) {
     variables.emplace_back("PET_RDZV_ID", plan.env.run_id);
     variables.emplace_back("PET_RDZV_ENDPOINT", with_port(plan.env.master));
-    variables.emplace_back("PET_MASTER_ADDR", plan.env.master.host);
-    variables.emplace_back("PET_MASTER_PORT", std::to_string(plan.env.master.port));
   }
+  variables.emplace_back("PET_MASTER_ADDR", plan.env.master.host);
+  if (!has_address) variables.emplace_back("PET_MASTER_PORT", std::to_string(plan.env.master.port));
   const bool has_gpus = !environment.get("CUDA_VISIBLE_DEVICES").value_or("").empty();
   if (has_gpus) variables.emplace_back("PET_NPROC_PER_NODE", "gpu");
 }

@@ -48,7 +48,7 @@ keep() {
 }
 keep wait srun -J wait -N2 -n2 --torch-env=check=30,on_failure=1,on_failure=wait sh -c "$fails"
 now=--torch-env=check=30,on_failure=1
-keep agent srun -J agent -N2 -n2 $now sh -c "$fails" torchrun
+keep agent srun -J agent -N2 -n2 $now sh -c "$fails" torchrun train.py
 keep no_kill srun -J no_kill -N2 -n2 --no-kill $now sh -c "$fails"
 keep letters srun -J letters -N2 -n2 -uk $now sh -c "$fails"
 keep components srun -J components -N1 -n1 --no-kill $now sh -c "$fails" : -N1 -n1 sh -c "$fails"

@@ -56,7 +56,7 @@ std::optional<MpirunDaemons> read_orte(const EnvMap& environment) {
   // The nodes with ranks; each other node that is used has a daemon, and mpirun's in any case.
   const auto used = environment.integer("OMPI_MCA_orte_num_nodes", 1, kMaxRanks);
   daemons.mpirun_host_is_idle =
-      used && *used && **used < static_cast<std::int64_t>(daemons.nodes.size());
+      used && *used && **used == static_cast<std::int64_t>(daemons.nodes.size()) - 1;
   if (daemons.mpirun_host_is_idle) daemons.nodes.erase(daemons.nodes.begin());
   return daemons;
 }

@@ -113,15 +113,21 @@ struct StoreHost {
 // By hand a name may get its address after the start, as that of a pod, and this host its route. A
 // launcher starts nothing on a node that it does not know.
 Result<StoreHost> find_store_host(const Launch& launch, milliseconds timeout) {
-  constexpr milliseconds kRetry{250};
+  constexpr milliseconds kRetry{250}, kUntilLine{5000};
   const TorchEnv& env = launch.env;
-  const auto deadline = Clock::now() + timeout;
+  const auto begin = Clock::now(), deadline = begin + timeout;
+  bool is_silent = env.layout.rank == 0;
   for (milliseconds left = timeout;;) {
     const auto address = resolve_host(env.master.host, left);
     const auto towards = address ? address_towards(*address, env.layout.node_count > 1) : address;
     if (towards) return StoreHost{*address, *towards};
     left = std::chrono::floor<milliseconds>(deadline - Clock::now()) - kRetry;
     if (!launch.is_by_hand || left.count() <= 0) return towards.error();
+    if (is_silent && Clock::now() - begin >= kUntilLine) {
+      is_silent = false;
+      print_message(formatted("MASTER_ADDR={}: {}: rank 0 looks it up again for {}",
+                              env.master.host, towards.error().message, seconds(left)));
+    }
     std::this_thread::sleep_for(kRetry);
   }
 }
@@ -153,16 +159,20 @@ bool is_client_reporter(const TorchEnv& env) {
 
 // Waits `left` for the store to answer; the request's timeout is the whole time to join, for
 // messages and for later calls. Starts `stopped` once it has answered.
-c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, std::string& numeric,
+c10::intrusive_ptr<c10d::Store> reach_store(const Launch& launch, std::string& numeric,
                                             const JoinRequest& request, milliseconds left,
                                             AbortWatchdog& stopped) {
+  const TorchEnv& env = launch.env;
   const milliseconds timeout = request.timeout;
-  // A name may lead elsewhere after a while, as that of a pod that was started again.
-  const auto look_again = [&] {
-    constexpr milliseconds kForName{1000};
-    if (auto found = resolve_host(env.master.host, kForName)) numeric = *std::move(found);
-    return numeric;
-  };
+  // By hand a name may lead elsewhere after a while, as that of a pod that was started again.
+  std::function<std::string()> look_again;
+  if (launch.is_by_hand) {
+    look_again = [&] {
+      constexpr milliseconds kForName{1000};
+      if (auto found = resolve_host(env.master.host, kForName)) numeric = *std::move(found);
+      return numeric;
+    };
+  }
   const StoreProbe probe =
       wait_for_store({numeric, env.master.port}, left, request.answer_timeout, look_again);
   const std::string address =
@@ -240,8 +250,9 @@ StoreOwner owner_of(const TorchEnv& env, const std::string& identity, std::strin
 }
 
 // Checks the run of the store: a rank of another run would wait here for ranks that never join.
-c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, std::string& numeric,
+c10::intrusive_ptr<c10d::Store> reach_store_of_run(const Launch& launch, std::string& numeric,
                                                    const JoinRequest& request) {
+  const TorchEnv& env = launch.env;
   constexpr milliseconds kRetry{20}, kAtLeast{1};
   const milliseconds timeout = request.timeout;
   const auto deadline = Clock::now() + timeout;
@@ -254,7 +265,7 @@ c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, std::str
       const QuietC10d quiet(QuietC10d::kFatal);
       // Rank 0 sets the key as soon as it serves the store.
       AbortWatchdog stopped(request.answer_timeout, [&] { report_no_answer(env, request.method); });
-      auto store = reach_store(env, numeric, request, left, stopped);
+      auto store = reach_store(launch, numeric, request, left, stopped);
       // So that a store without the key answers in time.
       store->setTimeout(std::min(left, request.answer_timeout / 2));
       std::string run;
@@ -316,8 +327,8 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
     } else {
       AbortWatchdog stopped(request.answer_timeout, [&] { report_no_answer(env, request.method); });
       joined.store = env.use_agent_store
-                         ? reach_store(env, host->address, request, request.timeout, stopped)
-                         : reach_store_of_run(env, host->address, request);
+                         ? reach_store(launch, host->address, request, request.timeout, stopped)
+                         : reach_store_of_run(launch, host->address, request);
     }
     if (!env.use_agent_store) joined.served_by_rank_0 = Endpoint{host->address, env.master.port};
   }

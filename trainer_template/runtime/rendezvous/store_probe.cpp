@@ -65,6 +65,8 @@ StoreProbe wait_for_store(Endpoint address, milliseconds timeout, milliseconds a
   const auto deadline = Clock::now() + timeout;
   auto next_look = Clock::now() + kLookAgain;
   StoreProbe probe{StoreAnswer::kUnreachable, "no answer"};
+  constexpr int kMaxHangUps = 20;
+  int hang_ups = 0;
   for (; Clock::now() < deadline; std::this_thread::sleep_for(kRetry)) {
     if (look_again && Clock::now() >= next_look) {
       address.host = look_again();
@@ -87,6 +89,7 @@ StoreProbe wait_for_store(Endpoint address, milliseconds timeout, milliseconds a
         return {StoreAnswer::kNoAnswer, ""};
       case Handshake::kHungUp:  // also a proxy in front of a store that is not there yet
         probe = {StoreAnswer::kUnreachable, "what listens there closes the connection"};
+        if (!look_again && ++hang_ups == kMaxHangUps) return {StoreAnswer::kForeign, probe.detail};
     }
   }
   return probe;

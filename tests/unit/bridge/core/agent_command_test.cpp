@@ -48,11 +48,16 @@ TEST(AgentCommand, KnowsTorchrunThatWaitsForOtherNodes) {
   EXPECT_FALSE(is_torchrun_of_nodes({"torchbridge", "run", "./trainer"}));
 }
 
-TEST(AgentCommand, KnowsTorchrunWhoseUserSaysWhereAgentsMeet) {
-  EXPECT_TRUE(names_rendezvous({"torchrun", "--master_addr", "n0", "train.py"}));
-  EXPECT_TRUE(names_rendezvous({"bash", "-c", "torchrun --master-port=29778 train.py"}));
-  EXPECT_TRUE(names_rendezvous({"torchrun", "--rdzv_endpoint=n0:29778", "train.py"}));
-  EXPECT_FALSE(names_rendezvous({"torchrun", "--rdzv-backend", "c10d", "train.py"}));
+TEST(AgentCommand, KnowsTheOptionsOfTorchrun) {
+  const auto has_address = [](const Words& program) {
+    return torchrun_has(program, {"--master-addr", "--rdzv-endpoint"});
+  };
+  EXPECT_TRUE(has_address({"torchrun", "--master_addr", "n0", "train.py"}));
+  EXPECT_TRUE(has_address({"bash", "-c", "cd x; torchrun --master-addr=n0 train.py"}));
+  EXPECT_TRUE(has_address({"torchrun", "--rdzv_endpoint=n0:29778", "train.py"}));
+  EXPECT_FALSE(has_address({"torchrun", "--master-port", "29778", "train.py"}));
+  EXPECT_FALSE(has_address({"torchrun", "train.py", "--master_addr", "n0"})) << "the script's";
+  EXPECT_FALSE(has_address({"python", "train.py", "--master_addr", "n0"}));
 }
 
 }  // namespace

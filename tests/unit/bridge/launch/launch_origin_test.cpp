@@ -85,6 +85,8 @@ TEST(LaunchOrigin, TakesAShellOfAJobForNoTaskOfTheStepAroundIt) {
   const std::vector<Variable> rank = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
   const Origin cases[] = {
       {{self, shell, own_step}, {}, "slurm"},
+      {{self, shell, {6, "slurmstepd", "5.0+1"}}, {}, "slurm"},
+      {{self, shell, {6, "slurmstepd", "of another release"}}, {}, "slurm"},
       {{self, shell, batch}, {}, ""},
       {{self, shell, other_step}, {}, ""},
       {{self, shell, other_step}, {{"SLURM_HET_SIZE", "2"}}, "slurm"},

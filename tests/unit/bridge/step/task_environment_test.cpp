@@ -137,11 +137,14 @@ TEST(AgentDefaults, AreForTorchrunWhereverTheWordsOfTheProgramNameIt) {
       << "each agent of a node would start all of its workers";
 }
 
-// torchrun takes PET_RDZV_ENDPOINT before --master-addr, and agents of two steps need one run id.
+// torchrun takes PET_RDZV_ENDPOINT before --master-addr, and agents of two steps need one run id
+// and one port.
 TEST(AgentDefaults, LeaveOutTheRendezvousWhereTheUserSaysWhereItIs) {
-  for (const char* option : {"--master_addr=n0", "--master-port=29778", "--rdzv_endpoint=n0:1"})
-    EXPECT_EQ(variables("PET_", "", {"torchrun", option, "train.py"}),
-              "PET_NNODES=2 PET_NODE_RANK=1");
+  const std::string node = "PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=10.0.0.1";
+  for (const char* option : {"--master_addr=n0", "--rdzv_endpoint=n0:1"})
+    EXPECT_EQ(variables("PET_", "", {"torchrun", option, "train.py"}), node);
+  EXPECT_EQ(variables("PET_", "", {"torchrun", "--master-port=29778", "train.py"}),
+            node + " PET_MASTER_PORT=29500");
 }
 
 TEST(AgentDefaults, AreNotForOtherProgramsNorForAnAgentAlone) {

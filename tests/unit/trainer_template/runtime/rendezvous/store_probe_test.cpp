@@ -53,19 +53,26 @@ TEST(WaitForStore, RecognisesAStoreByItsAnswer) {
   EXPECT_EQ(wait_for_store(store.address(), milliseconds(5000)).answer, StoreAnswer::kReady);
 }
 
+const std::function<std::string()> kLookAgain = [] { return std::string("127.0.0.1"); };
+
 // As a proxy does until the store behind it is there.
 TEST(WaitForStore, TriesAgainWhereConnectionsAreClosed) {
   const Service store(answer_as_store, 30);
-  EXPECT_EQ(wait_for_store(store.address(), milliseconds(30'000)).answer, StoreAnswer::kReady);
+  EXPECT_EQ(wait_for_store(store.address(), milliseconds(30'000), milliseconds(10'000), kLookAgain)
+                .answer,
+            StoreAnswer::kReady);
+}
+
+TEST(WaitForStore, TakesAServiceThatClosesEachConnectionForAnotherOne) {
+  const Service store(answer_as_store, 30);
+  EXPECT_EQ(wait_for_store(store.address(), milliseconds(30'000)).answer, StoreAnswer::kForeign);
 }
 
 // Nobody listens at the first address.
 TEST(WaitForStore, LooksAgainWhereTheHostIs) {
   const Service store(answer_as_store);
   const Endpoint before{"127.0.0.2", store.address().port};
-  EXPECT_EQ(wait_for_store(before, milliseconds(30'000), milliseconds(10'000),
-                           [] { return std::string("127.0.0.1"); })
-                .answer,
+  EXPECT_EQ(wait_for_store(before, milliseconds(30'000), milliseconds(10'000), kLookAgain).answer,
             StoreAnswer::kReady);
 }
 
