@@ -45,12 +45,13 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> na
 }
 
 // Where torchrun is among the words; their number where it is not. Behind another word, as in
-// `uv run torchrun`, it has a script or options behind it: `--checkpoint-dir runs/torchrun` has
-// not.
+// `uv run torchrun`, it has a script or options behind it, or a variable of the shell that may hold
+// them: `--checkpoint-dir runs/torchrun` has not.
 std::size_t find_torchrun(const std::vector<Word>& words) {
   const auto is_behind_torchrun = [](const Word& word) {
     const std::string& text = word.text;
-    return text.ends_with(".py") || text.starts_with("--rdzv-") || text.starts_with("--nproc") ||
+    return text.starts_with("$") || text.ends_with(".py") || text.starts_with("--rdzv-") ||
+           text.starts_with("--nproc") ||
            is_one_of(text, {"-m", "--module", "--no-python", "--nnodes", "--node-rank",
                             "--standalone", "--master-addr", "--master-port"});
   };
@@ -59,9 +60,10 @@ std::size_t find_torchrun(const std::vector<Word>& words) {
     std::string_view name = text;
     if (name.starts_with("-mtorch.")) name.remove_prefix(2);
     if (is_one_of(name, {"torch.distributed.run", "torch.distributed.launch"})) return at;
+    const bool is_command = begins || (at > 0 && words[at - 1].text == "exec");
     if (name == "torchrun" &&
-        (begins || std::any_of(words.begin() + static_cast<std::ptrdiff_t>(at) + 1, words.end(),
-                               is_behind_torchrun)))
+        (is_command || std::any_of(words.begin() + static_cast<std::ptrdiff_t>(at) + 1, words.end(),
+                                   is_behind_torchrun)))
       return at;
   }
   return words.size();

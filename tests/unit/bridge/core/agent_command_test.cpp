@@ -19,6 +19,8 @@ TEST(AgentCommand, KnowsAgents) {
       {"bash", "-c", "exec \"$BIN/torchbridge\" run --nproc-per-node=2 ./trainer"},
       {"torchrun", "train"},
       {"bash", "-c", "cd x && torchrun $SCRIPT"},
+      {"sh", "-c", ": first; exec '/opt/bin/torchrun'"},
+      {"sh", "-c", "uv run torchrun \"$@\"", "sh", "train"},
       {"uv", "run", "--frozen", "torchrun", "-m", "package.train"},
       {"apptainer", "exec", "image.sif", "torchrun", "--nproc_per_node=4", "train"},
       {"ranks.conf", "0 true\n1-3 torchrun train.py\n"}};
