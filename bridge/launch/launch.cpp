@@ -44,14 +44,14 @@ Status check_shell_of_step(const LaunchOrigin& origin) {
   return typed_in_shell_of_step(origin.facts->world_size);
 }
 
-// `environment`: the origin's without empty values.
-Result<Launch> resolve_by(const EnvMap& environment, const LaunchOrigin& origin,
-                          const LaunchSettings& settings) {
+// `environment`: the origin's without empty values, and `given` what it gives.
+Result<Launch> resolve_by(const EnvMap& environment, const Result<TorchEnv>& given,
+                          const LaunchOrigin& origin, const LaunchSettings& settings) {
   const bool has_launcher = origin.launcher != nullptr;
   const bool is_given = has_ranks(environment, has_launcher) ||
                         environment.has(kStepRequestVariable);  // of a node without the plugin
   if (is_given && !(settings.options.override_user && has_launcher))
-    return launch_from_given(given_by(environment, origin), origin);
+    return launch_from_given(given, origin);
   if (!has_launcher) return launch_single_process(origin, settings);
   if (!origin.facts) return origin.facts_error;
   const auto fits = check_ranks_alone(environment, *origin.facts, settings.options);
@@ -66,7 +66,9 @@ Result<Launch> resolve_launch(const LaunchOrigin& origin, const LaunchSettings& 
   const bool has_launcher = origin.launcher != nullptr;
   const bool is_by_hand = !has_launcher && has_ranks(origin.environment, has_launcher);
   const auto [environment, note] = without_empty(origin.environment, is_by_hand);
-  auto launch = resolve_by(environment, origin, settings);
+  auto launch = note.empty()
+                    ? resolve_by(origin.environment, origin.given, origin, settings)
+                    : resolve_by(environment, given_by(environment, origin), origin, settings);
   if (!launch || note.empty() || launch->env.layout.rank != 0) return launch;
   launch->note = launch->note.empty() ? note : note + "; " + launch->note;
   return launch;
