@@ -34,8 +34,8 @@ struct Reservation {
 // no descriptors. That one once: the next to come meets the name of this process behind it.
 Reservation reservation_of(const std::string& run_id, int port) {
   Reservation own{formatted("port/{}/{}", run_id, port)};
-  const auto processes = this_and_ancestors();
   while (const auto holder = holder_of_name(own.name)) {
+    const auto processes = this_and_ancestors();
     const bool is_above =
         *holder == 0 || std::ranges::find(processes, *holder, &ProcessEntry::id) != processes.end();
     if (is_above ? own.has_left : start_ticks(*holder) != 0) return {own.name, false};
