@@ -20,6 +20,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kRetry{50}, kLookAgain{5000};
+// A store that starts or ends closes connections without an answer; after so many in a row it is no
+// store.
+constexpr int kMaxHangUps = 20;
+
 // What TCPStore's client sends first: VALIDATE with a magic number, then PING with a number that
 // comes back.
 constexpr unsigned char kValidate = 0, kPing = 13;
@@ -65,9 +69,7 @@ StoreProbe wait_for_store(Endpoint address, milliseconds timeout, milliseconds a
   const auto deadline = Clock::now() + timeout;
   auto next_look = Clock::now() + kLookAgain;
   StoreProbe probe{StoreAnswer::kUnreachable, "no answer"};
-  constexpr int kMaxHangUps = 20;
-  int hang_ups = 0;
-  for (; Clock::now() < deadline; std::this_thread::sleep_for(kRetry)) {
+  for (int hang_ups = 0; Clock::now() < deadline; std::this_thread::sleep_for(kRetry)) {
     if (look_again && Clock::now() >= next_look) {
       address.host = look_again();
       next_look = Clock::now() + kLookAgain;
@@ -76,6 +78,7 @@ StoreProbe wait_for_store(Endpoint address, milliseconds timeout, milliseconds a
     const auto socket = connect_to(address, milliseconds(until(until_then)));
     if (!socket) {
       probe = {StoreAnswer::kUnreachable, socket.error().message};
+      hang_ups = 0;
       continue;
     }
     std::string answer;

@@ -24,7 +24,7 @@ struct StoreProbe {
 // Tries until a TCPStore or another service answers at `address` (numeric), or the time is over.
 // TCPStore itself would wait forever for the answer of another service. Every few seconds without
 // one `look_again` gives the host's address, which may be another one by then. Without it there is
-// no proxy in front of the host: a service that closes twenty connections is the answer.
+// no proxy in front of the host: a service that closes twenty connections in a row is no store.
 StoreProbe wait_for_store(Endpoint address, std::chrono::milliseconds timeout,
                           std::chrono::milliseconds answer_timeout = std::chrono::seconds(10),
                           const std::function<std::string()>& look_again = {});
