@@ -272,7 +272,7 @@ using namespace torchbridge;
 extern "C" int slurm_spank_init(spank_t spank, int argc, char** argv) {
   return guarded("init", [&]() -> int {
     if (!submits_jobs(spank_context()) && spank_context() != S_CTX_REMOTE) return ESPANK_SUCCESS;
-    if (submits_jobs(spank_context())) clear_step_request();
+    if (submits_jobs(spank_context())) clear_outer_step();
     node.lists.site = joined(argc, argv);
     return register_option(spank);
   });

@@ -71,16 +71,17 @@ void set_step_request(const MergedOptions& merged, const std::string& secret, in
       kStepRequestVariable,
       formatted("{} {} {} {}", kVersion, port, secret.empty() ? "-" : secret, merged.list).c_str(),
       1);
-  // Values that come from a step around this one are not the user's.
-  const bool replaces =
-      merged.options.override_user || !setter_of(EnvMap::from(environ)).launch.empty();
-  for (const char* name : kMarkedNames) setenv(name, kNotLoaded, replaces ? 1 : 0);
+  for (const char* name : kMarkedNames) setenv(name, kNotLoaded, merged.options.override_user);
 }
 
-void clear_step_request() {
+void clear_outer_step() {
   unsetenv(kStepRequestVariable);
   unsetenv(kStepRecordVariable);
-  unsetenv("TORCHBRIDGE_LISTEN_FD");  // a descriptor of rank 0 of the outer step
+  const EnvMap given = EnvMap::from(environ);
+  const EnvMap own = without_outer_run(given, {.launcher = "none of the step or job to come"});
+  for (const auto& [name, value] : given) {
+    if (!own.has(name)) unsetenv(name.c_str());
+  }
 }
 
 void carry_token() {

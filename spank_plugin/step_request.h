@@ -52,8 +52,9 @@ inline constexpr char kNotLoaded[] = "torch_env.so-is-not-loaded-on-this-node";
 // job of one. Values that the user exported stay, unless the options override them. `secret` may be
 // empty, and `port` 0.
 void set_step_request(const MergedOptions& merged, const std::string& secret, int port);
-// In srun: removes what it inherited from a step that runs on a node without the plugin.
-void clear_step_request();
+// In srun, sbatch and salloc: removes what the plugin, `torchbridge exec` and `torchbridge run` set
+// for the process that has started it. It holds for no task of what is launched or submitted.
+void clear_outer_step();
 // In srun, sbatch and salloc: sets kCarriedTokenVariable where the environment has a token.
 void carry_token();
 // Whether another copy of the plugin has set the request: plugstack.conf may load the plugin twice.

@@ -14,6 +14,11 @@ constexpr const char* kSetters[] = {"plugin", "exec", "run"};  // by SetBy
 // How the names of variables begin that launchers set for each process; PMIX_MCA_* is the user's.
 constexpr std::string_view kOfLaunchers[] = {"SLURM_STEP", "OMPI_COMM_WORLD_", "MPI_LOCAL", "PMI_",
                                              "PMIX_",      "FLUX_TASK_",       "PALS_",     "JSM_"};
+// The defaults of torchrun's options that the plugin and exec set; other PET_* are the user's.
+constexpr std::string_view kOfAgents[] = {
+    "PET_NNODES",       "PET_NODE_RANK",     "PET_RDZV_ID",
+    "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_LOCAL_ADDR",
+    "PET_MASTER_ADDR",  "PET_MASTER_PORT",   "PET_NPROC_PER_NODE"};
 constexpr std::string_view kPositions[] = {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",
                                            "SLURM_GTIDS"};
 
@@ -44,7 +49,7 @@ EnvMap without_outer_run(const EnvMap& environment, const LaunchFacts& facts) {
   const auto names = variables_of(TorchEnv());
   EnvMap rest;
   for (const auto& [name, value] : environment) {
-    const bool is_outer = name.starts_with("PET_") || name == kSetByVariable ||
+    const bool is_outer = std::ranges::count(kOfAgents, name) > 0 || name == kSetByVariable ||
                           name == "TORCHBRIDGE_LISTEN_FD" || name == "TORCHELASTIC_ERROR_FILE" ||
                           std::ranges::find(names, name, &Variable::first) != names.end();
     if (!is_outer) rest.set(name, value);

@@ -23,7 +23,7 @@ class StepRequestTest : public ::testing::Test {
   ~StepRequestTest() override { clear(); }
 
   static void clear() {
-    clear_step_request();
+    clear_outer_step();
     for (const char* name : kReplaced) unsetenv(name);
     for (const char* name : {kTokenVariable, kCarriedTokenVariable}) unsetenv(name);
   }
@@ -79,6 +79,22 @@ TEST_F(StepRequestTest, ExportedValuesStayUnlessOverridden) {
   EXPECT_STREQ(getenv("WORLD_SIZE"), "4");
   set_step_request(kOverride, "", 0);
   EXPECT_STREQ(getenv("WORLD_SIZE"), kMark);
+}
+
+TEST_F(StepRequestTest, ValuesOfAStepAroundThisOneAreNotTheUsers) {
+  const char* const of_step[] = {"RANK", "MASTER_ADDR", "PET_RDZV_ENDPOINT",
+                                 "TORCHBRIDGE_LISTEN_FD", "TORCHBRIDGE_SET_BY"};
+  setenv("PET_MAX_RESTARTS", "3", 1);
+  for (const char* set_by : {"plugin slurm-5.0 ", "exec none ", "run none ", ""}) {
+    for (const char* name : of_step) setenv(name, "1", 1);
+    setenv("TORCHBRIDGE_SET_BY", set_by, 1);
+    clear_outer_step();
+    for (const char* name : of_step)
+      EXPECT_EQ(getenv(name) != nullptr, *set_by == '\0') << set_by << name;
+    EXPECT_STREQ(getenv("PET_MAX_RESTARTS"), "3");
+  }
+  for (const char* name : of_step) unsetenv(name);
+  unsetenv("PET_MAX_RESTARTS");
 }
 
 TEST_F(StepRequestTest, PluginVariablesAreTheRequestAndTheMarks) {

@@ -82,11 +82,9 @@ TEST(NoLaunch, LeavesWhatTheUserAndTheJobHave) {
        {"SLURM_STEP_ID", "SLURM_STEPID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_NAMESPACE",
         "MPI_LOCALNRANKS", "FLUX_TASK_RANK", "PALS_RANKID", "SLURM_PROCID"})
     inherited.set(name, "1");
-  const std::map<std::string, std::string> kept = {{"SLURM_JOB_ID", "8"},
-                                                   {"SLURM_NODEID", "0"},
-                                                   {"PMIX_MCA_gds", "hash"},
-                                                   {"OMPI_MCA_btl", "tcp"},
-                                                   {"HOME", "/root"}};
+  const std::map<std::string, std::string> kept = {
+      {"SLURM_JOB_ID", "8"},   {"SLURM_NODEID", "0"},     {"PMIX_MCA_gds", "hash"},
+      {"OMPI_MCA_btl", "tcp"}, {"PET_MAX_RESTARTS", "3"}, {"HOME", "/root"}};
   const EnvMap left = without_launch(with_variables(inherited, {kept.begin(), kept.end()}));
   EXPECT_EQ((std::map<std::string, std::string>(left.begin(), left.end())), kept);
   EXPECT_TRUE(without_launch(set_by_exec("none")).has("RANK")) << "of the batch script's own exec";
