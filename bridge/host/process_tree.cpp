@@ -97,6 +97,14 @@ std::vector<ProcessEntry> this_and_ancestors() {
   return found;
 }
 
+// The kernel gives the first namespace of processes this number: PROC_PID_INIT_INO in its
+// include/linux/proc_ns.h.
+bool has_process_ids_of_host() {
+  char name[32] = "";
+  return readlink("/proc/self/ns/pid", name, sizeof name - 1) > 0 &&
+         std::string_view(name) == "pid:[4026531836]";
+}
+
 std::string process_name(int id) { return read_stat(id).value_or(StatLine{}).name; }
 
 bool is_in_uninterruptible_sleep(int id) { return read_stat(id).value_or(StatLine{}).state == 'D'; }

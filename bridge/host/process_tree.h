@@ -22,6 +22,9 @@ std::string step_in_title(std::string_view command_line);
 // This process first, then its parent and so on, as far as /proc shows them.
 std::vector<ProcessEntry> this_and_ancestors();
 
+// Whether process 1 is the host's own, and not that of a container with process ids of its own.
+bool has_process_ids_of_host();
+
 // As ProcessEntry::name; empty where /proc does not show the process.
 std::string process_name(int id);
 

@@ -41,6 +41,18 @@ Result<LaunchFacts> read_facts(const Launcher& launcher, const EnvMap& environme
       "MASTER_ADDR and MASTER_PORT for every rank"};
 }
 
+// Whether the variables of a task of srun have come to a process that is not below that task, as by
+// ssh, or in a shell of tmux: all above it are seen, and no launcher is among them. What a
+// container's engine starts is not below it either, and may be the task.
+bool has_left_task(const EnvMap& environment, const std::vector<ProcessEntry>& processes) {
+  const auto may_be_between = [](const ProcessEntry& process) {
+    return launcher_with_process(process.name) != nullptr || process.name == "conmon" ||
+           process.name.starts_with("containerd-shim");
+  };
+  return environment.has("SLURM_TASK_PID") && !processes.empty() && processes.back().id == 1 &&
+         has_process_ids_of_host() && std::ranges::none_of(processes, may_be_between);
+}
+
 // Whether no launcher has started this process, but a batch script or a shell of salloc has. Slurm
 // gives these the variables of the step in which they were submitted.
 bool is_of_job_alone(const EnvMap& environment, const std::vector<ProcessEntry>& processes) {
@@ -143,6 +155,11 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
     : environment(std::move(inherited)), processes(std::move(found)) {
   if (is_of_job_alone(environment, processes)) environment = without_launch(environment);
   launcher = innermost_launcher(environment, slurm_task_or_self(environment, processes));
+  if (launcher != nullptr && launcher->read == read_slurm &&
+      has_left_task(environment, processes)) {
+    environment = without_launch(environment);
+    launcher = nullptr;
+  }
   if (launcher != nullptr) {
     auto read = read_facts(*launcher, environment);
     if (read) {

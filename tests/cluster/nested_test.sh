@@ -70,3 +70,29 @@ for launch in "srun -N2 -n2 --torch-env" "srun -N2 -n2" "mpirun.openmpi -np 2"; 
     expect "$alone" on_login salloc -Q -N2 -n2 $launch "$work/submit"
   done
 done
+# Also what runs there without torchbridge: by srun and sbatch the plugin takes its variables back.
+printf '#!/bin/sh\nsrun -Q sh -c %s\n' "'echo \${RANK-unset} \${MASTER_ADDR-unset}'" >"$work/job"
+for way in --torch-env "$torchbridge exec --"; do
+  expect $'unset unset\nunset unset' on_login srun -N1 -n1 $way sh -c \
+    "sbatch -Q -W -N2 --ntasks-per-node=1 -o $work/job.out $work/job; cat $work/job.out"
+  expect $'unset unset\nunset unset' on_login salloc -Q -N2 -n2 srun -N1 -n1 $way sh -c \
+    "srun -Q --overlap -N2 -n2 sh -c 'echo \${RANK-unset} \${MASTER_ADDR-unset}'"
+done
+
+# A process with the environment of a task, as one that a task starts by ssh, is none, and ends no step.
+if [[ $(readlink /proc/self/ns/pid) == "pid:[4026531836]" ]]; then
+  printf '#!/bin/sh\nenv -0 >%s.part\nmv %s.part %s\nread -r line <%s\n' \
+    "$work"/environment{,,} "$work/go" >"$work/task"
+  mkfifo "$work/go"
+  chmod +x "$work/task"
+  on_login srun -Q -N2 -n2 sh -c "[ \$SLURM_PROCID != 0 ] || exec $work/task" &
+  step=$!
+  wait_for 30 test -e "$work/environment"
+  for list in foo iface=no-such0; do
+    command="exec env -i \"\$@\" $torchbridge exec --torch-env=$list -- true"
+    ! on_node n1 xargs -0a "$work/environment" sh -c "$command" - ||
+      fail "it succeeded"
+  done
+  echo 1<>"$work/go"
+  wait "$step" || fail "the step was ended by a process that is not below it"
+fi

@@ -107,6 +107,36 @@ TEST(LaunchOrigin, TakesAShellOfAJobForNoTaskOfTheStepAroundIt) {
   }
 }
 
+// By ssh with the environment, or in a shell of tmux, whose server is no longer below the task.
+TEST(LaunchOrigin, TakesAProcessThatHasLeftTheTaskForNoTask) {
+  const ProcessEntry self{9, "torchbridge"}, shell{8, "bash"}, init{1, "systemd"};
+  struct Origin {
+    std::vector<ProcessEntry> processes;
+    bool is_task;
+  };
+  const Origin cases[] = {
+      {{self, shell, init}, false},
+      {{self, {8, "sshd"}, {7, "sshd"}, init}, false},
+      {{self, init}, false},
+      {{self, shell}, true},  // more may be above: hidepid
+      {{self, shell, {7, "slurmstepd"}, init}, true},
+      {{self, shell, {7, "slurmstepd", "5.0"}, {6, "slurmd"}, init}, true},
+      {{self, {8, "conmon"}, init}, true},
+      {{self, {8, "containerd-shim"}, init}, true},
+      {{self, {8, "orted"}, {7, "sshd"}, init}, true},
+  };
+  const EnvMap task = with_variables(kTask, {{"SLURM_TASK_PID", "77"}});
+  for (const Origin& one : cases) {
+    EXPECT_EQ(LaunchOrigin(task, one.processes).launcher != nullptr,
+              one.is_task || !has_process_ids_of_host())
+        << &one - cases;
+    EXPECT_NE(LaunchOrigin(kTask, one.processes).launcher, nullptr) << "variables set by hand";
+    const EnvMap rank =
+        with_variables(task, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+    EXPECT_NE(LaunchOrigin(rank, one.processes).launcher, nullptr) << "of a launcher inside";
+  }
+}
+
 TEST(LaunchOrigin, LeavesOutARankOfTheStepInWhichABatchScriptWasSubmitted) {
   const EnvMap outer = with_variables(kTask, {{"RANK", "7"},
                                               {"WORLD_SIZE", "8"},
