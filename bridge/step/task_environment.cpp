@@ -61,20 +61,33 @@ Status check_interfaces_of(const EnvMap& complete, const Layout& at) {
 // PET_* are the defaults of the agent's options. With several tasks on a node, each agent would
 // start a full set of workers. torchrun takes PET_RDZV_ENDPOINT before --master-addr and
 // --master-port, and agents of two steps, which a user's address may lead together, have neither
-// one id nor one port by the step.
+// one id nor one port by the step. Several agents in an only task each take a free port.
 void add_agent_defaults(const StepPlan& plan, const EnvMap& environment,
                         const std::vector<std::string>& program, std::vector<Variable>& variables) {
   const Layout& at = plan.env.layout;
   if (at.world_size != at.node_count) return;
-  const bool has_address = torchrun_has(program, {"--master-addr", "--rdzv-endpoint"});
+  const auto says = [&](const char* option, const char* variable) {
+    return torchrun_has(program, {option}) ||
+           (environment.has(variable) && !plan.options.override_user);
+  };
+  const bool has_address =
+      says("--master-addr", "PET_MASTER_ADDR") || says("--rdzv-endpoint", "PET_RDZV_ENDPOINT");
+  const bool is_free = !has_address && !says("--master-port", "PET_MASTER_PORT");
+  const bool is_alone = at.world_size == 1;
+  const std::string& host = plan.env.master.host;
   variables.emplace_back("PET_NNODES", std::to_string(at.node_count));
-  variables.emplace_back("PET_NODE_RANK", std::to_string(at.node_rank));
-  if (!has_address && !torchrun_has(program, {"--master-port"})) {
-    variables.emplace_back("PET_RDZV_ID", plan.env.run_id);
-    variables.emplace_back("PET_RDZV_ENDPOINT", with_port(plan.env.master));
+  variables.emplace_back("PET_NODE_RANK", std::to_string(at.rank));  // 0 is where the store is
+  if (is_free) variables.emplace_back("PET_RDZV_ID", plan.env.run_id);
+  if (is_free && is_alone) {
+    variables.emplace_back("PET_RDZV_BACKEND", "c10d");
+    variables.emplace_back("PET_RDZV_ENDPOINT", "localhost:0");
+    variables.emplace_back("PET_LOCAL_ADDR", host);
+  } else {
+    if (is_free) variables.emplace_back("PET_RDZV_ENDPOINT", with_port(plan.env.master));
+    variables.emplace_back("PET_MASTER_ADDR", host);
+    if (!has_address)
+      variables.emplace_back("PET_MASTER_PORT", std::to_string(plan.env.master.port));
   }
-  variables.emplace_back("PET_MASTER_ADDR", plan.env.master.host);
-  if (!has_address) variables.emplace_back("PET_MASTER_PORT", std::to_string(plan.env.master.port));
   const bool has_gpus = !environment.get("CUDA_VISIBLE_DEVICES").value_or("").empty();
   if (has_gpus) variables.emplace_back("PET_NPROC_PER_NODE", "gpu");
 }

@@ -47,3 +47,21 @@ for node in 0 1; do
 done
 wait "${agents[0]}" && wait "${agents[1]}" || fail "the agents of two steps did not meet"
 [[ $(cat "$work"/of_node?) == $'0/2\n1/2' ]] || fail "other ranks: $(cat "$work"/of_node?)"
+
+# Node 0 of torchrun is where the store is, also where that is not Slurm's first node.
+address=$(on_node n1 hostname -I | cut -d' ' -f1)
+expect $'n0 1/2\nn1 0/2' on_login srun -n2 -m arbitrary -w n1,n0 --torch-env "$torchrun" --nproc_per_node 1 \
+  --no-python sh -c 'echo $(hostname) $RANK/$WORLD_SIZE'
+# Several agents in one task, whose workers meet: each has a port of its own.
+mkfifo "$work/first" "$work/second"
+cat >"$work/meet" <<'MEET'
+#!/bin/sh
+if [ "$1" = first ]; then : >"$work/first"; cat "$work/second"; else cat "$work/first"; : >"$work/second"; fi
+echo $RANK/$WORLD_SIZE $MASTER_ADDR
+MEET
+chmod +x "$work/meet"
+for way in --torch-env "$BUILD_DIR/bin/torchbridge exec --"; do
+  # shellcheck disable=SC2086  # the way is several words
+  expect "$(printf '0/1 %s\n' "$address" "$address")" on_login srun -w n1 -n1 $way bash -c \
+    "$torchrun --no-python $work/meet first & $torchrun --no-python $work/meet second && wait \$!"
+done

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
+#include "bridge/core/nested_launch.h"
 #include "bridge/net/address.h"
 #include "tests/support/child_ending.h"
 
@@ -19,7 +21,7 @@ struct TaskPosition {
   std::vector<int> ranks_here;
 };
 
-// Of a task in a step of two nodes that hold these numbers of tasks.
+// Of a task in a step of one or two nodes that hold these numbers of tasks.
 TaskEnvironment environment_of(const TaskPosition& at, std::vector<int> tasks_per_node,
                                Placement placement, const char* list,
                                const std::vector<std::string>& program,
@@ -28,8 +30,9 @@ TaskEnvironment environment_of(const TaskPosition& at, std::vector<int> tasks_pe
   facts.launcher = "slurm";
   facts.job_id = "5";
   facts.step_id = "0";
-  facts.world_size = tasks_per_node[0] + tasks_per_node[1];
+  facts.world_size = std::accumulate(tasks_per_node.begin(), tasks_per_node.end(), 0);
   facts.nodes = {"n0", "n1"};
+  facts.nodes.resize(tasks_per_node.size());
   facts.tasks_per_node = std::move(tasks_per_node);
   facts.placement = placement;
   facts.rank = at.rank;
@@ -76,19 +79,23 @@ TEST(TaskEnvironment, HasANoteOnGpusOfANodeThatIsUnlikeRankZeros) {
   EXPECT_EQ(on_second_node(0, {2, 2}, {{"SLURM_GPUS", "3"}}).size(), 1u);
 }
 
-// NAME=VALUE of those variables of the second node's only task whose name begins so, one after the
-// other.
-std::string variables(const char* beginning, const char* options,
-                      const std::vector<std::string>& program,
-                      const std::vector<int>& tasks_per_node = {1, 1}) {
+// NAME=VALUE of those whose name begins so, one after the other.
+std::string variables_of(const TaskEnvironment& task, const char* beginning) {
   std::string found;
-  const int rank = tasks_per_node[0];
-  const auto task =
-      environment_of({rank, 1, 0, {rank}}, tasks_per_node, Placement::kBlock, options, program);
   for (const auto& [name, value] : task.variables) {
     if (name.starts_with(beginning)) found += (found.empty() ? "" : " ") + name + "=" + value;
   }
   return found;
+}
+
+// Of the second node's only task.
+std::string variables(const char* beginning, const char* options,
+                      const std::vector<std::string>& program,
+                      const std::vector<int>& tasks_per_node = {1, 1}) {
+  const int rank = tasks_per_node[0];
+  return variables_of(
+      environment_of({rank, 1, 0, {rank}}, tasks_per_node, Placement::kBlock, options, program),
+      beginning);
 }
 
 TEST(Verbose, NotesOnceOnEachNodeThatRankLessLocalRankIsNotItsBase) {
@@ -145,6 +152,50 @@ TEST(AgentDefaults, LeaveOutTheRendezvousWhereTheUserSaysWhereItIs) {
     EXPECT_EQ(variables("PET_", "", {"torchrun", option, "train.py"}), node);
   EXPECT_EQ(variables("PET_", "", {"torchrun", "--master-port=29778", "train.py"}),
             node + " PET_MASTER_PORT=29500");
+}
+
+// As the option.
+TEST(AgentDefaults, LeaveOutTheRendezvousWhereItIsExported) {
+  const auto with = [](const char* name, const char* list) {
+    return variables_of(
+        environment_of({1, 1, 0, {1}}, {1, 1}, Placement::kBlock, list, {"torchrun"},
+                       {{name, "n0"}, {"TORCHELASTIC_ERROR_FILE", "none"}}),
+        "PET_");
+  };
+  EXPECT_EQ(with("PET_MASTER_ADDR", ""), "PET_NNODES=2 PET_NODE_RANK=1");
+  EXPECT_EQ(with("PET_RDZV_ENDPOINT", ""), "PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=10.0.0.1");
+  EXPECT_EQ(with("PET_MASTER_ADDR", "override=yes"), variables("PET_", "", {"torchrun"}));
+}
+
+// With srun -m arbitrary Slurm's first node need not have rank 0, where the store is.
+TEST(AgentDefaults, NumberTheNodesByTheirRanks) {
+  const auto first_node =
+      environment_of({1, 0, 0, {1}}, {1, 1}, Placement::kUnknown, "addr=n1", {"torchrun"});
+  EXPECT_TRUE(variables_of(first_node, "PET_").starts_with("PET_NNODES=2 PET_NODE_RANK=1 "));
+  EXPECT_EQ(variables_of(first_node, "GROUP_RANK"), "GROUP_RANK=0");
+}
+
+TEST(AgentDefaults, OfAnOnlyTaskTakeAFreePort) {
+  const auto alone = [](const std::vector<std::string>& program) {
+    return environment_of({0, 0, 0, {0}}, {1}, Placement::kBlock, "", program);
+  };
+  const TaskEnvironment task = alone({"torchrun", "train.py"});
+  EXPECT_EQ(variables_of(task, "PET_"),
+            "PET_NNODES=1 PET_NODE_RANK=0 PET_RDZV_ID=slurm-5.0 PET_RDZV_BACKEND=c10d "
+            "PET_RDZV_ENDPOINT=localhost:0 PET_LOCAL_ADDR=10.0.0.1");
+  EXPECT_EQ(variables_of(alone({"torchrun", "--master-port=29778", "train.py"}), "PET_RDZV"), "");
+}
+
+TEST(AgentDefaults, AreKnownAsThoseOfAnOuterLaunch) {
+  for (const std::vector<int>& tasks : {std::vector<int>{1}, {1, 1}}) {
+    auto task =
+        environment_of({0, 0, 0, {0}}, tasks, Placement::kBlock, "", {"torchrun"},
+                       {{"CUDA_VISIBLE_DEVICES", "0"}, {"TORCHELASTIC_ERROR_FILE", "none"}});
+    add_setter({SetBy::kPlugin, "slurm-5.0"}, {}, task.variables);
+    for (const auto& [name, value] :
+         without_outer_run(with_variables({}, task.variables), {.launcher = "none"}))
+      EXPECT_FALSE(name.starts_with("PET_")) << name;
+  }
 }
 
 TEST(AgentDefaults, AreNotForOtherProgramsNorForAnAgentAlone) {
