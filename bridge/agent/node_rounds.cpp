@@ -48,8 +48,8 @@ std::string endpoint_text(const Socket& listener) {
   const auto host = bound_host(listener);
   const auto port = bound_port(listener);
   if (!host || !port) return "its port";
-  const bool is_any = *host == "0.0.0.0" || *host == "::";
-  return formatted("{} port {}", is_any ? formatted("an address of {}", host_name()) : *host,
+  return formatted("{} port {}",
+                   is_any_address(*host) ? formatted("an address of {}", host_name()) : *host,
                    *port);
 }
 

@@ -1,7 +1,5 @@
 #include "bridge/agent/run_endpoint.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 
 #include "bridge/base/message_text.h"
@@ -16,15 +14,6 @@ namespace torchbridge {
 namespace {
 
 constexpr int kStaticPort = 29500;  // torchrun's default
-
-// That is written in digits, also in the resolver's short forms: "0", "127.1".
-std::string address_in(const std::string& host) {
-  in_addr address{};
-  char text[INET_ADDRSTRLEN] = "";
-  if (const auto usual = canonical_address(host); !usual.empty()) return usual;
-  if (inet_aton(host.c_str(), &address) != 0) inet_ntop(AF_INET, &address, text, sizeof text);
-  return text;
-}
 
 bool names_endpoint(const RunOptions& options) {
   return !options.rdzv_endpoint.empty() || options.master_addr != RunOptions().master_addr ||
@@ -273,7 +262,7 @@ Error each_nodes_own(const std::string& subject, const LaunchedTask& task) {
 Status check_named_host(const RunOptions& options, const EnvMap& environment,
                         const LaunchedTask& task) {
   const auto [host, subject] = named_host(options, environment);
-  if (is_any_address(address_in(host))) {
+  if (is_any_address(address_in_digits(host))) {
     return Error{.message = formatted("{} is each host's own address, and other hosts connect to "
                                       "themselves there: give the address of node 0",
                                       subject),

@@ -106,10 +106,7 @@ std::string any_address_like(const std::string& numeric_address) {
 }
 
 bool names_loopback(const std::string& host) {
-  in_addr number{};  // also written as 127.1 or 0
-  if (inet_aton(host.c_str(), &number) != 0)
-    return number.s_addr == INADDR_ANY || is_loopback(inet_ntoa(number));
-  if (const std::string address = canonical_address(host); !address.empty())
+  if (const std::string address = address_in_digits(host); !address.empty())
     return is_loopback(address) || is_any_address(address);
   constexpr const char* kNames[] = {"localhost", "localhost4", "localhost6", "ip6-localhost",
                                     "ip6-loopback"};

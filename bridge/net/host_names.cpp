@@ -114,6 +114,12 @@ std::string canonical_address(const std::string& host) {
   return {};
 }
 
+std::string address_in_digits(const std::string& host) {
+  in_addr address;
+  if (inet_aton(host.c_str(), &address) != 0) return inet_ntoa(address);
+  return canonical_address(host);
+}
+
 std::string address_text(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address->sa_family == AF_INET) {

@@ -46,6 +46,8 @@ std::string host_name();
 
 // The address's usual text; nothing where it is no IPv4 or IPv6 address.
 std::string canonical_address(const std::string& host);
+// Also of the resolver's short forms: "0", "127.1".
+std::string address_in_digits(const std::string& host);
 // The same of a socket's address.
 std::string address_text(const sockaddr* address);
 

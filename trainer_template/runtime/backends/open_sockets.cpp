@@ -59,7 +59,7 @@ std::set<std::string> NewListeners::interfaces() const {
   for (const auto& [descriptor, inode] : open_sockets()) {
     if (before_.contains(inode) || !is_listening(descriptor)) continue;
     const std::string address = address_of(descriptor);
-    if (!is_numeric(address) || address == "0.0.0.0" || address == "::") continue;
+    if (!is_numeric(address) || is_any_address(address)) continue;
     if (const std::string name = interface_towards(address); !name.empty()) names.insert(name);
   }
   return names;

@@ -72,9 +72,9 @@ Socket bind_store(const Launch& launch, const std::string& numeric) {
 // The address at which rank 0 itself reaches the store that it serves.
 std::string own_client_address(const Socket& listening, const std::string& numeric) {
   const std::string host = bound_host(listening).value_or(numeric);
-  if (host == "0.0.0.0") return "127.0.0.1";
-  if (host == "::") return numeric.find(':') == std::string::npos ? "127.0.0.1" : "::1";
-  return host;
+  const auto is_ipv6 = [](const auto& address) { return address.find(':') != address.npos; };
+  if (!is_any_address(host)) return host;
+  return is_ipv6(host) && is_ipv6(numeric) ? "::1" : "127.0.0.1";
 }
 
 c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& numeric,

@@ -40,6 +40,14 @@ TEST(Address, KnowsNamesByWhichEachHostMeansItself) {
     EXPECT_FALSE(names_loopback(host)) << host;
 }
 
+TEST(Address, IsReadInDigitsAlsoInTheResolversShortForms) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"0", "0.0.0.0"}, {"127.1", "127.0.0.1"}, {"10.1.0.5", "10.1.0.5"},
+      {"::", "::"},     {"0::1", "::1"},        {"n0", ""},
+  };
+  for (const auto& [text, address] : cases) EXPECT_EQ(address_in_digits(text), address) << text;
+}
+
 TEST(Address, LocalOnesAreNeverLoopback) {
   for (const auto& address : local_addresses()) EXPECT_FALSE(is_loopback(address)) << address;
 }
