@@ -188,8 +188,9 @@ struct NamedHost {
 // "--master-addr HOST", or the variable that gave the text.
 NamedHost named_by(const std::string& option, const char* variable, const std::string& text,
                    const std::string& host, const EnvMap& environment) {
-  return {host, (environment.get(variable) == text ? std::string(variable) + "=" : option + " ") +
-                    printable(host)};
+  const std::string exported(environment.get(variable).value_or(""));
+  const bool is_exported = without_brackets(exported) == without_brackets(text);
+  return {host, (is_exported ? std::string(variable) + "=" : option + " ") + printable(host)};
 }
 
 // The one for the coordinator, or its default; empty where that is of a service.

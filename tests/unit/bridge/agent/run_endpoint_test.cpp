@@ -110,6 +110,16 @@ TEST(RunEndpoint, HasNoAddressThatEachNodeHasForItself) {
             "give the address of a node of the step");
 }
 
+TEST(RunEndpoint, NamesTheVariableAlsoOfAnAddressInBrackets) {
+  RunOptions options;
+  options.local_addr = "::1";
+  const LaunchOrigin origin({{"PET_LOCAL_ADDR", "[::1]"}}, {});
+  const auto run = find_run_endpoint(options, origin, {0, 2, false, true, {"n0", "n1"}});
+  ASSERT_FALSE(run);
+  EXPECT_TRUE(run.error().message.starts_with("PET_LOCAL_ADDR=::1 is each node's own address"))
+      << run.error().message;
+}
+
 TEST(RunEndpoint, IsNoAddressThatStandsForAllOfAHost) {
   for (const std::string any : {"0.0.0.0", "[::]", "0"}) {
     RunOptions fixed = nodes(2, 2, RdzvBackend::kStatic, "");
