@@ -222,6 +222,8 @@ Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, Sto
     const int port = rule.automatic() ? *first + i : rule.low + (*first - rule.low + i) % tries;
     socket = bind_to({*host, port}, kind);
     if (socket) return StoreAddress{{*host, port}, std::move(*socket)};
+    // Of the address, or of the process: no other port mends it.
+    if (i == 0 && !bind_to({*host, 0}, kind)) return socket.error();
   }
   if (!rule.automatic()) return socket.error();
   socket = bind_to({*host, 0}, kind);

@@ -155,6 +155,16 @@ TEST(ResolveLaunch, ThePortRuleIsKept) {
   EXPECT_NE(first->env.master.port, second->env.master.port);
 }
 
+TEST(ResolveLaunch, TriesNoOtherPortForAnAddressThatIsNotOfThisHost) {
+  LaunchSettings settings;
+  settings.options.addr = {AddressRule::Kind::kHost, "192.0.2.1"};  // of documentation
+  settings.options.port = {1024, 65535};
+  settings.store_socket = StoreSocket::kReserved;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(resolve_launch(EnvMap{}, settings));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));  // all take 10 s
+}
+
 TEST(ResolveLaunch, AReservedSocketStaysOpenOverExecAndDoesNotListen) {
   LaunchSettings settings;
   settings.store_socket = StoreSocket::kReserved;
