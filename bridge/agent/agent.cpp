@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "bridge/agent/node_rounds.h"
 #include "bridge/agent/restart_budget.h"
 #include "bridge/agent/run_endpoint.h"
+#include "bridge/agent/summary_file.h"
 #include "bridge/agent/worker_count.h"
 #include "bridge/base/message_text.h"
 #include "bridge/binding/numa_mode.h"
@@ -77,40 +77,6 @@ void finish_output(AgentContext& context) {
   print_line(context, formatted("the last {} bytes of standard output were not printed: their "
                                 "reader did not take them in time (--grace)",
                                 out.pending()));
-}
-
-// A named pipe or a terminal; a file that cannot be written is none.
-bool has_reader(const std::string& path) {
-  struct stat status {};
-  if (access(path.c_str(), W_OK) != 0 || stat(path.c_str(), &status) != 0) return false;
-  if (!S_ISCHR(status.st_mode)) return S_ISFIFO(status.st_mode);
-  const Socket file(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
-  return isatty(file.descriptor()) != 0;
-}
-
-// As finish_output; a pipe may also have to wait for its reader. False where it could not be
-// written in time.
-bool write_for_reader(AgentContext& context, const std::string& path, const std::string& text) {
-  constexpr std::chrono::milliseconds kPause{50};
-  Socket file;
-  std::optional<ConsoleWriter> writer;
-  for (;;) {
-    if (!file.open())
-      file = Socket(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
-    if (!file.open() && errno != ENXIO) return false;
-    if (file.open() && !writer) writer.emplace(file.descriptor()).add(text);
-    if (writer) writer->flush();
-    if (writer && !writer->has_pending()) return true;
-    if (Clock::now() >= context.output_until ||
-        wait_for_events(context, Clock::now() + kPause).is_guardian_gone)
-      return false;
-  }
-}
-
-bool write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text << std::flush;
-  return !!file;
 }
 
 class Agent {
@@ -211,10 +177,7 @@ int Agent::end(RunEnd end) {
     }
     if (!options.json_summary.empty()) {
       const std::string text = summary_json(*end.report, context_.stop_signal);
-      const bool is_written = has_reader(options.json_summary)
-                                  ? write_for_reader(context_, options.json_summary, text)
-                                  : write_file(options.json_summary, text);
-      if (!is_written)
+      if (!write_summary(context_, text))
         print_line(context_, formatted("--json-summary '{}': cannot write it",
                                        printable(options.json_summary)));
     }
@@ -318,15 +281,6 @@ Socket open_liveness(const EnvMap& environment) {
   return Socket();
 }
 
-// An earlier run's is not to be taken for this one's. Where nodes share the file, one that comes
-// back after the end of the run must not empty it.
-Status empty_summary(const RunOptions& options) {
-  const std::string& path = options.json_summary;
-  if (path.empty() || has_reader(path) || std::ofstream(path)) return Ok{};
-  return Error{
-      formatted("--json-summary '{}': cannot write it: {}", printable(path), std::strerror(errno))};
-}
-
 // A number of workers, and where they run.
 struct WorkerPlan {
   int count = 1;
@@ -382,7 +336,7 @@ int run_rounds(AgentContext& context, RestartBudget& budget, std::optional<RunEn
   const std::string& temporary = context.folder.temporary();
   if (!temporary.empty()) (void)!write(guardian, temporary.data(), temporary.size());
   if (!endpoint) {
-    if (const auto emptied = empty_summary(context.options); !emptied) {
+    if (const auto emptied = empty_summary(context.options.json_summary); !emptied) {
       return budget.remove(), fail_before_start(context, emptied.error());
     }
     LocalRounds rounds(context, budget, workers, report);
@@ -390,10 +344,6 @@ int run_rounds(AgentContext& context, RestartBudget& budget, std::optional<RunEn
   }
   auto rounds = NodeRounds::open(context, budget, std::move(*endpoint), workers, report);
   if (!rounds) return fail_before_start(context, rounds.error());
-  if ((*rounds)->coordinates()) {
-    if (const auto emptied = empty_summary(context.options); !emptied)
-      return fail_before_start(context, emptied.error());
-  }
   context.leaves_agents = false;
   context.peers = rounds->get();
   context.events.set_peers(context.peers);

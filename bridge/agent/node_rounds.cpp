@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "bridge/agent/store_reservation.h"
+#include "bridge/agent/summary_file.h"
 #include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
 #include "bridge/net/address.h"
@@ -101,6 +102,8 @@ Status NodeRounds::begin_to_coordinate(Socket listener, int restarts) {
       std::move(listener), endpoint_.key,
       Coordinator(rules_of(context_.options, times_, endpoint_), report_, restarts, since));
   if (!server) return server.error();
+  if (const auto emptied = empty_summary(context_.options.json_summary); !emptied)
+    return emptied.error();
   server_ = std::move(*server);
   if (!endpoint_.key.has_token()) {
     const bool has_default_id = endpoint_.run_id == RunOptions().rdzv_id;
@@ -171,7 +174,7 @@ Status NodeRounds::find_coordinator(bool is_first) {
     if (!is_first)
       times_.last_call_timeout = std::min(times_.last_call_timeout, times_.keep_alive_interval);
     if (const auto begun = begin_to_coordinate(std::move(*listener), used); !begun)
-      return begun.error();
+      return record->release(), begun.error();
   }
   // One that is gone still holds the record for a while: then it is read again.
   const Endpoint no_listener{"127.0.0.1", 0};

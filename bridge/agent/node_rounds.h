@@ -23,9 +23,6 @@ class NodeRounds : public Rounds, public Peers {
                                                   RunEndpoint endpoint, int workers,
                                                   const RunReport& report);
 
-  // This agent does. Another one may take its place later, where a record names the coordinator.
-  bool coordinates() const { return server_.has_value(); }
-
   std::variant<Round, RunEnd> next() override;
   void conclude(const AttemptReport& attempt) override;
   void conclude(const StartFailure& failure) override;

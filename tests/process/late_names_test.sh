@@ -35,11 +35,15 @@ ends() { wait "$2" || fail "$1 ended with $?"; }
 node=("$torchbridge" run --nnodes 2 --nproc-per-node 1 --master-addr job-master-0 --master-port 29500
   --rdzv-conf join_timeout=30)
 show='echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR'
-begin node-0 "${node[@]}" --node-rank 0 sh -c "$show"
+# Who coordinates late empties the file of an earlier run, as who does so at once.
+summary=$work/summary
+echo '{"exit_code": 1}' >"$summary"
+begin node-0 "${node[@]}" --node-rank 0 --json-summary "$summary" sh -c "$show; cat $summary"
 timeout 60 "${node[@]}" --node-rank 1 sh -c "$show" >"$work/node-1.log" 2>&1 & second=$!
 ends node-0 "$first"
 ends node-1 "$second"
 grep -qx 'rank 0 of 2 at 10.77.0.10' "$work/node-0.log" || fail "node 0 has not rank 0"
+! grep -q exit_code "$work/node-0.log" || fail "the summary is an earlier run's"
 grep -qx 'rank 1 of 2 at 10.77.0.10' "$work/node-1.log" || fail "node 1 has not rank 1"
 
 alone=("$torchbridge" run --nnodes 1:2 --nproc-per-node 1 --rdzv-backend c10d
