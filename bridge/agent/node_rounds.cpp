@@ -114,7 +114,11 @@ Status NodeRounds::begin_to_coordinate(Socket listener, int restarts) {
                                    "the same --rdzv-token-file or {}",
                                    where, who, kTokenVariable));
   }
-  if (!endpoint_.own_host.empty()) {
+  if (endpoint_.is_loopback) {
+    print_line(context_, formatted("{} is a loopback address, which other nodes do not reach: node "
+                                   "0 listens at all addresses of {}",
+                                   printable(endpoint_.coordinator.host), host_name()));
+  } else if (!endpoint_.own_host.empty()) {
     print_line(context_, formatted("{} is no address of {}, which is node 0 as it was told: it "
                                    "listens at {}, and {} must lead there",
                                    printable(endpoint_.coordinator.host), host_name(), where,
@@ -419,7 +423,9 @@ bool NodeRounds::get_ready() {
 std::string NodeRounds::own_address() const {
   if (!context_.options.local_addr.empty()) return context_.options.local_addr;
   const std::string& seen = client_->own_address();
-  if (!is_loopback(seen) || names_loopback(endpoint_.coordinator.host)) return seen;
+  const bool is_for_this_host =
+      names_loopback(endpoint_.coordinator.host) && !endpoint_.is_loopback;
+  if (!is_loopback(seen) || is_for_this_host) return seen;
   const auto reachable = reachable_address();
   return reachable ? *reachable : seen;
 }

@@ -323,7 +323,12 @@ Status listen_at_endpoint(RunEndpoint& run, const std::string& address) {
   }
   const bool is_exact = is_numeric(host) || names_loopback(host);
   const std::string own = is_exact ? address : address_to_listen_on(address);
-  auto socket = listen_on({is_own ? own : any_address_like(address), port});
+  // Who says that it is node 0 may have localhost, as by Kubeflow, and the others its name.
+  run.is_loopback = run.rule == ListenRule::kAsIsSaid && is_loopback(own);
+  auto socket = listen_on({run.is_loopback ? any_address_for_others(own)
+                           : is_own        ? own
+                                           : any_address_like(address),
+                           port});
   if (!socket && must) return Error{.message = socket.error().message, .only_here = true};
   if (!socket) return Ok{};
   run.listener = std::move(*socket);
@@ -393,7 +398,7 @@ Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const LaunchOri
   }
   run->shape = shape;
   run->is_output_shared = task.count > 1;
-  run->doubt = doubt_about(options, environment, task);
+  if (!run->is_loopback) run->doubt = doubt_about(options, environment, task);
   run->note = note_about(options, environment, task);
   const bool has_id = !options.rdzv_id.empty() && options.rdzv_id != RunOptions().rdzv_id;
   if (has_id || run->run_id.empty()) run->run_id = options.rdzv_id;

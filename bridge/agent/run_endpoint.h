@@ -22,7 +22,7 @@ enum class ListenRule {
   kNever,
   kIfOwn,     // where the endpoint is an address of this host
   kAsNode0,   // it must be one
-  kAsIsSaid,  // the user says so, also where others reach this host by the endpoint's address alone
+  kAsIsSaid,  // the user says so, also where others reach this host by another address
 };
 
 // How this process takes part in a run over several nodes.
@@ -33,8 +33,10 @@ struct RunEndpoint {
   Socket listener;       // open in the agent that coordinates
   std::string own_host;  // its loopback address, where others reach it by the endpoint alone; else
                          // empty
-  std::string note;      // a line for the user, or empty
-  std::string doubt;     // why none may coordinate there, for the line of an agent that waits
+  // The endpoint is a loopback address, and others reach this host by another: it listens at all.
+  bool is_loopback = false;
+  std::string note;   // a line for the user, or empty
+  std::string doubt;  // why none may coordinate there, for the line of an agent that waits
   bool is_of_launcher = false;  // whose agents have agreed on the one of them that coordinates
   std::unique_ptr<CoordinatorRecord> record;  // instead of these two: etcd, or a file
   std::string run_id;

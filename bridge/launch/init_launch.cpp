@@ -46,7 +46,7 @@ Result<Launch> launch_from_given_ranks(const char* method, const GivenRanks& ran
   Launch launch;
   launch.env = std::move(*env);
   launch.launcher = method;
-  launch.is_by_hand = is_by_hand(origin);
+  set_by_hand(launch, origin);
   return launch;
 }
 

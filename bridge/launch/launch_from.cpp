@@ -105,9 +105,14 @@ Socket inherited_socket(const TorchEnv& env, const EnvMap& environment) {
 
 }  // namespace
 
-bool is_by_hand(const LaunchOrigin& origin) {
-  if (origin.launcher == nullptr) return true;
-  return origin.facts && !has_placed_ranks(origin.facts->world_size, origin.environment);
+void set_by_hand(Launch& launch, const LaunchOrigin& origin) {
+  launch.is_by_hand =
+      origin.launcher == nullptr ||
+      (origin.facts && !has_placed_ranks(origin.facts->world_size, origin.environment));
+  const Layout& at = launch.env.layout;
+  const bool is_one_node =
+      origin.environment.has("LOCAL_WORLD_SIZE") && at.local_world_size == at.world_size;
+  launch.may_have_other_nodes = launch.is_by_hand && at.world_size > 1 && !is_one_node;
 }
 
 Result<Launch> launch_from_given(const Result<TorchEnv>& given, const LaunchOrigin& origin) {
@@ -115,7 +120,7 @@ Result<Launch> launch_from_given(const Result<TorchEnv>& given, const LaunchOrig
   Launch launch;
   launch.env = *given;
   launch.launcher = "environment";
-  launch.is_by_hand = is_by_hand(origin);
+  set_by_hand(launch, origin);
   const Layout& at = launch.env.layout;
   const auto& facts = origin.facts;
   if (facts && facts->rank == at.rank && facts->world_size == at.world_size)

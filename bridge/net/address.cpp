@@ -105,6 +105,12 @@ std::string any_address_like(const std::string& numeric_address) {
   return is_ipv6(numeric_address) ? "::" : "0.0.0.0";
 }
 
+std::string any_address_for_others(const std::string& loopback_address) {
+  const auto own = local_addresses();  // IPv4 first
+  const bool is_decided = is_ipv6(loopback_address) || own.empty();
+  return any_address_like(is_decided ? loopback_address : own.front());
+}
+
 bool names_loopback(const std::string& host) {
   if (const std::string address = address_in_digits(host); !address.empty())
     return is_loopback(address) || is_any_address(address);

@@ -30,6 +30,9 @@ bool names_loopback(const std::string& host);
 bool is_any_address(const std::string& numeric_address);
 // The one of the same family.
 std::string any_address_like(const std::string& numeric_address);
+// The one for who reaches this host at its loopback address, and for others: IPv6's also accepts
+// IPv4.
+std::string any_address_for_others(const std::string& loopback_address);
 
 // Whether an interface of this host, as this process sees it, has the address; loopback ones all
 // do.

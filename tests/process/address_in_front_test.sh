@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Node 0 is reached by an address that is not its own, as behind a service or NAT: who says that it is node 0 listens.
-# What stands there accepts connections before node 0 does, and closes them: the others try again.
+# Node 0 is reached by an address that is not its own, as behind a service or NAT, or has localhost, and the others its
+# address, as by Kubeflow: who says that it is node 0 listens.
+# What stands in front accepts connections before node 0 does, and closes them: the others try again.
 # Usage: address_in_front_test.sh TORCHBRIDGE TRAINER
 set -euo pipefail
 torchbridge=$1 trainer=$2
@@ -101,4 +102,35 @@ mapfile -t back < <(rank 0)
 both trainer 29502 30
 grep -q 'MASTER_ADDR=10.77.0.1 is no address of .*, where rank 0 runs' "$work/trainer-0.log" ||
   fail "rank 0 has no line"
+
+# at_once NAME: node 0 listens at localhost, and the other has its address.
+at_once() { both "$1" none 0; }
+loopback='is a loopback address, which other nodes do not reach'
+node=("${run[@]}" --master-port 29510 --master-addr)
+front=("${node[@]}" 10.77.0.2 --node-rank 1 sh -c "$show") back=("${node[@]}" localhost --node-rank 0 sh -c "$show")
+at_once static-localhost
+grep -qx 'rank 0 of 2 at 10.77.0.2' "$work/static-localhost-0.log" || fail "rank 0 has no address that others reach"
+grep -qx 'rank 1 of 2 at 10.77.0.2' "$work/static-localhost-1.log" || fail "node 1 does not run rank 1"
+grep -q "^torchbridge: localhost $loopback: node 0 listens at all" "$work/static-localhost-0.log" ||
+  fail "node 0 has no line"
+c10d=("${run[@]}" --rdzv-backend c10d --rdzv-endpoint)
+front=("${c10d[@]}" 10.77.0.2:29511 sh -c "$show")
+back=("${c10d[@]}" localhost:29511 --rdzv-conf join_timeout=30,is_host=true sh -c "$show")
+at_once c10d-localhost
+for shape in "" "LOCAL_RANK=0 LOCAL_WORLD_SIZE=1"; do
+  with=(OMP_NUM_THREADS=1 MASTER_PORT=29512 WORLD_SIZE=2 $shape "$trainer" --max-steps 2)
+  front=(env RANK=1 MASTER_ADDR=10.77.0.2 "${with[@]}") back=(env RANK=0 MASTER_ADDR=localhost "${with[@]}")
+  at_once "trainer${shape:+-shaped}"
+  grep -q "MASTER_ADDR=localhost $loopback: rank 0 listens at all" "$work/trainer${shape:+-shaped}-0.log" ||
+    fail "rank 0 has no line"
+done
+rank() {
+  printf '%s\n' env OMP_NUM_THREADS=1 MASTER_PORT=29513 MASTER_ADDR=localhost WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 \
+    RANK="$1" LOCAL_RANK="$1" "$trainer" --max-steps 2
+}
+mapfile -t front < <(rank 1)
+mapfile -t back < <(rank 0)
+front=(nsenter --target "$inner" --net "${front[@]}")
+at_once trainer-here
+! grep -q "$loopback" "$work/trainer-here-0.log" || fail "rank 0 listens at all addresses, without need"
 echo PASSED

@@ -37,6 +37,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+bool has_other_nodes(const Launch& launch) {
+  return launch.env.layout.node_count > 1 || launch.may_have_other_nodes;
+}
+
+std::string listens_for_others(const TorchEnv& env) {
+  const Layout& at = env.layout;
+  return formatted(
+      "MASTER_ADDR={} is a loopback address, which other nodes do not reach: rank 0 listens at all "
+      "addresses of {}{}",
+      env.master.host, host_name(),
+      at.local_world_size < at.world_size
+          ? ""
+          : formatted("; if all ranks are there, set LOCAL_WORLD_SIZE={}", at.world_size));
+}
+
 // Bound to the address of the store alone where that can be: not all interfaces, as TCPStore would.
 // Who says that this is rank 0 may reach it by an address in front of it, as that of a service.
 Socket bind_store(const Launch& launch, const std::string& numeric) {
@@ -51,11 +66,15 @@ Socket bind_store(const Launch& launch, const std::string& numeric) {
                   "nodes can reach, or unset it under srun and mpirun",
                   named.host, host_name()));
   }
-  // In /etc/hosts a node's own name may be a loopback address; other nodes connect to another
-  // address then.
-  const bool needs_all_interfaces = launch.env.layout.node_count > 1 && is_loopback(numeric);
-  if (!is_own || needs_all_interfaces) address.host = any_address_like(numeric);
+  // In /etc/hosts a node's own name may be a loopback address, and by hand rank 0 alone may have
+  // localhost; other nodes connect to another address then.
+  const bool needs_all_interfaces = has_other_nodes(launch) && is_loopback(numeric);
+  if (!is_own) address.host = any_address_like(numeric);
+  if (needs_all_interfaces) address.host = any_address_for_others(numeric);
   auto socket = listen_on(address);
+  // With GROUP_WORLD_SIZE the other nodes are known.
+  if (socket && needs_all_interfaces && launch.env.layout.node_count == 1)
+    print_message(listens_for_others(launch.env));
   if (socket && !is_own) {
     print_message(
         formatted("MASTER_ADDR={} is no address of {}, where rank 0 runs as RANK says: it "
@@ -119,7 +138,7 @@ Result<StoreHost> find_store_host(const Launch& launch, milliseconds timeout) {
   bool is_silent = env.layout.rank == 0;
   for (milliseconds left = timeout;;) {
     const auto address = resolve_host(env.master.host, left);
-    const auto towards = address ? address_towards(*address, env.layout.node_count > 1) : address;
+    const auto towards = address ? address_towards(*address, has_other_nodes(launch)) : address;
     if (towards) return StoreHost{*address, *towards};
     left = std::chrono::floor<milliseconds>(deadline - Clock::now()) - kRetry;
     if (!launch.is_by_hand || left.count() <= 0) return towards.error();

@@ -163,6 +163,26 @@ TEST(RunEndpoint, IsListenedForByWhoSaysThatItIsNode0) {
   EXPECT_FALSE(find_run_endpoint(nodes(2, 2, RdzvBackend::kStatic, endpoint), {}, {}));
 }
 
+// Kubeflow gives localhost to rank 0, and its name to the others.
+TEST(RunEndpoint, OfNode0AtLocalhostIsReachedByOthers) {
+  const std::string endpoint = "localhost:" + std::to_string(free_port());
+  for (const auto backend : {RdzvBackend::kStatic, RdzvBackend::kC10d}) {
+    RunOptions options = nodes(2, 2, backend, endpoint);
+    options.node_rank = 0;
+    options.rdzv_conf.is_host = true;
+    const auto run = find_run_endpoint(options, {}, {});
+    ASSERT_TRUE(run) << run.error().message;
+    EXPECT_TRUE(run->is_loopback);
+    EXPECT_TRUE(is_any_address(*bound_host(run->listener)));
+    EXPECT_EQ(run->doubt, "");
+  }
+  // Nobody says so.
+  const auto run = find_run_endpoint(nodes(2, 2, RdzvBackend::kC10d, endpoint), {}, {});
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_FALSE(run->is_loopback);
+  EXPECT_TRUE(is_loopback(*bound_host(run->listener)));
+}
+
 TEST(RunEndpoint, MayGetItsAddressLater) {
   for (const auto backend : {RdzvBackend::kStatic, RdzvBackend::kC10d}) {
     auto run = find_run_endpoint(nodes(2, 2, backend, "no-such-host.invalid:0"), {}, {});

@@ -165,6 +165,26 @@ TEST(ResolveLaunch, TriesNoOtherPortForAnAddressThatIsNotOfThisHost) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));  // all take 10 s
 }
 
+TEST(ResolveLaunch, ByHandMayHaveOtherNodesUnlessOneHoldsAllRanks) {
+  const EnvMap by_hand = {
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}};
+  const struct {
+    EnvMap more;
+    bool may_have_other_nodes;
+  } cases[] = {
+      {{}, true},  // as by Kubeflow, or by hand on one host
+      {{{"LOCAL_WORLD_SIZE", "1"}}, true},
+      {{{"LOCAL_WORLD_SIZE", "2"}}, false},
+      {{{"WORLD_SIZE", "1"}}, false},
+  };
+  for (const auto& [more, may_have_other_nodes] : cases) {
+    const auto launch = resolve_launch(with(by_hand, more));
+    ASSERT_TRUE(launch) << launch.error().message;
+    EXPECT_EQ(launch->may_have_other_nodes, may_have_other_nodes)
+        << more.get("LOCAL_WORLD_SIZE").value_or("");
+  }
+}
+
 TEST(ResolveLaunch, AReservedSocketStaysOpenOverExecAndDoesNotListen) {
   LaunchSettings settings;
   settings.store_socket = StoreSocket::kReserved;

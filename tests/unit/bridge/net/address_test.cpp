@@ -48,6 +48,13 @@ TEST(Address, IsReadInDigitsAlsoInTheResolversShortForms) {
   for (const auto& [text, address] : cases) EXPECT_EQ(address_in_digits(text), address) << text;
 }
 
+TEST(Address, ForOthersIsOfAFamilyThatTheyAndThisHostReach) {
+  EXPECT_EQ(any_address_for_others("::1"), "::");
+  const auto own = local_addresses();
+  EXPECT_EQ(any_address_for_others("127.0.0.1"),
+            any_address_like(own.empty() ? "127.0.0.1" : own.front()));
+}
+
 TEST(Address, LocalOnesAreNeverLoopback) {
   for (const auto& address : local_addresses()) EXPECT_FALSE(is_loopback(address)) << address;
 }
