@@ -324,7 +324,7 @@ Status listen_at_endpoint(RunEndpoint& run, const std::string& address) {
   const bool is_exact = is_numeric(host) || names_loopback(host);
   const std::string own = is_exact ? address : address_to_listen_on(address);
   // Who says that it is node 0 may have localhost, as by Kubeflow, and the others its name.
-  run.is_loopback = run.rule == ListenRule::kAsIsSaid && is_loopback(own);
+  run.is_loopback = run.rule == ListenRule::kAsIsSaid && !is_numeric(host) && is_loopback(own);
   auto socket = listen_on({run.is_loopback ? any_address_for_others(own)
                            : is_own        ? own
                                            : any_address_like(address),

@@ -112,7 +112,8 @@ void set_by_hand(Launch& launch, const LaunchOrigin& origin) {
   const Layout& at = launch.env.layout;
   const bool is_one_node =
       origin.environment.has("LOCAL_WORLD_SIZE") && at.local_world_size == at.world_size;
-  launch.may_have_other_nodes = launch.is_by_hand && at.world_size > 1 && !is_one_node;
+  launch.may_have_other_nodes =
+      launch.is_by_hand && at.world_size > 1 && !is_one_node && !is_numeric(launch.env.master.host);
 }
 
 Result<Launch> launch_from_given(const Result<TorchEnv>& given, const LaunchOrigin& origin) {

@@ -35,8 +35,9 @@ struct Launch {
   // The user alone says which process is rank 0, so that others may reach its node by an address
   // that it does not have.
   bool is_by_hand = false;
-  // By hand, and LOCAL_WORLD_SIZE does not say that all ranks are on one node: those of other nodes
-  // may have another MASTER_ADDR than rank 0, which Kubeflow gives localhost.
+  // By hand, MASTER_ADDR is a name, and LOCAL_WORLD_SIZE does not say that all ranks are on one
+  // node: those of other nodes may have another MASTER_ADDR than rank 0, which Kubeflow gives
+  // localhost.
   bool may_have_other_nodes = false;
   // For the user; or empty. On rank 0, which variables are empty (core/exported_values.h); where
   // `launcher` is "none", a sign of other ranks (core/other_ranks.h).
