@@ -20,8 +20,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPoll{1}, kLastPoll{50};
-// For a report that has been sent.
-constexpr std::chrono::seconds kOnItsWay{30};
 constexpr std::string_view kFailed = "failed ";  // an error, instead of records
 
 // The save was cancelled: its owner no longer waits for it.
@@ -120,7 +118,7 @@ std::string SaveThread::missing_report() {
                      closed.front());
   if (Clock::now() < *deadline_) return {};
   return formatted("the reports of other ranks did not come within {}",
-                   seconds_text(kOnItsWay.count()));
+                   seconds_text(std::chrono::duration<double>(request_.report_timeout).count()));
 }
 
 void SaveThread::complete(const Result<std::vector<ShardReport>>& reports) {
@@ -193,7 +191,7 @@ void SaveThread::wait_written() {
 
 void SaveThread::expect_reports() {
   const std::scoped_lock lock(mutex_);
-  if (!deadline_) deadline_ = Clock::now() + kOnItsWay;
+  if (!deadline_) deadline_ = Clock::now() + request_.report_timeout;
 }
 
 std::string SaveThread::wait() {

@@ -40,6 +40,8 @@ struct SaveRequest {
   // Carries the records of the ranks to rank 0; null with one rank.
   std::shared_ptr<Heartbeat> link;
   std::string name;  // of the records, unique to this save
+  // For the records of other ranks, once all have written theirs.
+  std::chrono::milliseconds report_timeout = std::chrono::seconds(30);
 };
 
 // Does not use the process group, which training uses meanwhile. Only the constructor

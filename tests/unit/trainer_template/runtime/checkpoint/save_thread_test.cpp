@@ -1,4 +1,6 @@
 // Saving while the disk fails, and while training continues.
+#include "trainer_template/runtime/checkpoint/save_thread.h"
+
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -294,6 +296,32 @@ TEST_F(AsynchronousSaving, DoesNotExceedItsBandwidth) {
   ASSERT_TRUE(manifest);
   for (const FileRecord& file : manifest->files) bytes += file.size;
   EXPECT_GE(time.count(), static_cast<double>(bytes) / options_.bytes_per_s);
+}
+
+// The other rank has a connection and sends nothing, as one whose report the kernel keeps back.
+TEST(SavingWithoutReports, ReportsThatAreExpectedHaveADeadline) {
+  const TemporaryFolder folder;
+  const std::shared_ptr<Heartbeat> link = std::move(
+      *Heartbeat::serve("127.0.0.1", 2, {.timeout = std::chrono::milliseconds(0), .token = "t"}));
+  FullDisk disk(1000, ENOSPC, false);
+  Snapshot snapshot;
+  testing::internal::CaptureStderr();
+  SaveThread save({.files = disk,
+                   .root = folder / "runs",
+                   .temporary = folder / "runs" / ".tmp-save",
+                   .snapshot = snapshot,
+                   .manifest = {.state = {.step = 1}},
+                   .retention = {},
+                   .resumed_from = {},
+                   .link = link,
+                   .name = "save",
+                   .report_timeout = std::chrono::milliseconds(100)});
+  save.wait_written();
+  EXPECT_FALSE(save.done()) << "reports that nobody expects yet have no deadline";
+  const std::string expected = "the reports of other ranks did not come within 0.1 s";
+  EXPECT_EQ(save.wait(), expected);
+  EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(),
+                       "checkpoint of step 1 is not saved: " + expected));
 }
 
 class StoreWithHeartbeat : public c10d::HashStore {
