@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceType.h>
@@ -195,6 +196,17 @@ at::Tensor view(const at::Tensor& tensor, c10::SymIntArrayRef size) {
   return at::native::view(tensor, C10_AS_INTARRAYREF_SLOW(size));
 }
 
+at::Tensor on_host(const at::Tensor& tensor) {
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.options().device(c10::kCPU));
+}
+
+at::Tensor& fill(at::Tensor& tensor, const at::Scalar& value) {
+  on_host(tensor).fill_(value);
+  return tensor;
+}
+
+at::Scalar item(const at::Tensor& tensor) { return on_host(tensor).item(); }
+
 void record_stream(at::Tensor&, Stream of) {
   const std::lock_guard lock(mutex);
   kept_for.push_back(of.id());
@@ -206,6 +218,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from", &copy_from);
   library.impl("as_strided", &as_strided);
   library.impl("view", &view);
+  library.impl("fill_.Scalar", &fill);
+  library.impl("_local_scalar_dense", &item);
   library.impl("record_stream", &record_stream);
 }
 
