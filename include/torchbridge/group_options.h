@@ -80,6 +80,10 @@ struct GroupOptions {
   // A rank that sends no heartbeat for so long ends the job; 0: no heartbeat. Rank 0's value holds
   // for all ranks.
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(4);
+  // Whether the run has been asked to stop; called on a thread of the group. With a
+  // heartbeat_timeout of 0 a rank that sends nothing for 5 s from then on ends the job. Empty:
+  // never.
+  std::function<bool()> is_stopping;
 
   // join_timeout, or the default that its 0 means, but never longer than `timeout`.
   std::chrono::milliseconds time_to_join() const;

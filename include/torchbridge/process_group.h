@@ -158,7 +158,7 @@ class ProcessGroup : public RankGroup {
   void join(Launch& launch, const GroupOptions& options,
             const c10::intrusive_ptr<c10d::Store>& store);
   [[noreturn]] void give_up(const std::exception& error);
-  void start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_timeout);
+  void start_heartbeat(const std::string& own_address, const GroupOptions& options);
   void check_heartbeat();
   std::unique_ptr<Subgroup> own_subgroup(const std::vector<std::vector<int>>& partition);
   std::vector<std::vector<int>> nodes();

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bridge/net/address.h"
 #include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
@@ -190,6 +191,33 @@ TEST_F(Stop, ASecondInterruptOrTheEndOfTheGraceEndsAHangingRank) {
     EXPECT_TRUE(!grace ||
                 contains(ranks.error(0),
                          "the grace time after the signal ended before the run had stopped"));
+  }
+}
+
+// Nobody has to send a heartbeat until then.
+TEST_F(Stop, WithoutHeartbeatsASignalEndsRankZeroWhichNamesTheRankThatIsStopped) {
+  const Variables kStops[] = {{}, {{"TORCHBRIDGE_FAIL", "write:2:stop"}}};  // in a step, in a save
+  for (const Variables& stops : kStops) {
+    const std::string name = stops.empty() ? "in a step" : "in a save";
+    SCOPED_TRACE(name);
+    const Words words = command(name, {"--heartbeat-timeout", "0", "--checkpoint-dir",
+                                       folder_ / (name + " saved"), "--checkpoint-every", "5"});
+    const int port = free_port();
+    Ranks zero({0}, 2, port, words);
+    Ranks one({1}, 2, port, words, stops);
+    if (stops.empty()) {
+      wait_until_training(name);
+      one.kill_rank(0, SIGSTOP);
+    }
+    ASSERT_TRUE(eventually([&] { return one.stopped(0); }));
+    zero.kill_rank(0, SIGTERM);
+    EXPECT_EQ(zero.wait(std::chrono::seconds(20)), std::vector<int>{1});
+    EXPECT_TRUE(contains(zero.errors(), "rank 1 on " + torchbridge::host_name() +
+                                            " sent no heartbeat for 5 s: process stopped"))
+        << zero.errors();
+    EXPECT_EQ(lines_in(zero.errors()), 1) << zero.errors();
+    one.kill_rank(0, SIGKILL);
+    EXPECT_EQ(one.wait(), std::vector<int>{128 + SIGKILL});
   }
 }
 

@@ -72,6 +72,7 @@ GroupOptions Options::group() const {
   options.timeout = milliseconds(timeout_s);
   options.heartbeat_timeout = milliseconds(heartbeat_timeout_s);
   if (join_timeout_s) options.join_timeout = milliseconds(*join_timeout_s);
+  if (preemption) options.is_stopping = [stops = preemption] { return stops->requested(); };
   return options;
 }
 

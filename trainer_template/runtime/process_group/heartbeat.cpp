@@ -46,8 +46,10 @@ constexpr int kHighestRank = (1 << 20) - 1;    // in a list, which becomes a vec
 constexpr std::size_t kMaxUnidentified = 256;
 constexpr int kBeatsInTimeout = 8;
 constexpr milliseconds kHang{1000};
-// Without heartbeats: until a connection has its first line.
-constexpr milliseconds kIdentify{5000};
+
+milliseconds limit_of(const HeartbeatOptions& options) {
+  return options.timeout.count() > 0 ? options.timeout : options.stop_timeout;
+}
 
 bool send_text(const Socket& socket, std::string_view text) {
   const ssize_t sent =
@@ -91,12 +93,14 @@ class Heartbeat::Thread {
         peers_(std::move(peers)),
         absent_(std::move(absent)),
         others_(absent_.size()),
+        is_watching_(options_.timeout.count() > 0),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         thread_([this] { run(); }) {}
 
   ~Thread() { stop(); }
 
   const Endpoint& endpoint() const { return endpoint_; }
+  milliseconds limit() const { return limit_of(options_); }
 
   std::vector<int> lost() const {
     const std::scoped_lock lock(mutex_);
@@ -171,8 +175,12 @@ class Heartbeat::Thread {
     [[maybe_unused]] const ssize_t written = write(wake_.descriptor(), &one, sizeof one);
   }
 
-  bool is_watching() const { return options_.timeout.count() > 0; }
-  milliseconds limit() const { return is_watching() ? options_.timeout : kIdentify; }
+  // From now on, if the run is to stop: before, nobody had to send anything.
+  void watch_if_stopping() {
+    if (is_watching_ || !options_.is_stopping || !options_.is_stopping()) return;
+    is_watching_ = true;
+    for (Peer& peer : peers_) peer.last_received = Clock::now();
+  }
 
   // On a rank other than 0, whose one peer is rank 0.
   void take_own_reports() {
@@ -229,6 +237,7 @@ class Heartbeat::Thread {
       // A failed send is ignored: a closed connection is noticed by reading, after the peer's last
       // line.
       for (Peer& peer : peers_) send_beat(peer);
+      watch_if_stopping();
       find_timeouts();
       find_hang();
       can_accept_ = true;
@@ -404,7 +413,7 @@ class Heartbeat::Thread {
     for (Peer& peer : peers_) {
       if (peer.last_received > deadline) continue;
       if (peer.rank >= 0) {
-        if (is_watching()) timed_out.push_back(peer.rank);
+        if (is_watching_) timed_out.push_back(peer.rank);
       } else {
         peer.socket = Socket();  // connected, and did not send its token in this time
       }
@@ -424,17 +433,18 @@ class Heartbeat::Thread {
         if (std::ranges::count(aborted_ranks_, rank) == 0) closed_.push_back(rank);
       }
     }
-    if (!is_watching()) return;
-    if (!options_.waiting) return send_loss(gone, true);
     if (gone_.empty()) first_gone_ = Clock::now();
     gone_.insert(gone_.end(), gone.begin(), gone.end());
+    if (!options_.waiting) find_hang();
   }
 
   // gloo 2.11 may wait for a send on a connection that it has closed itself; and a rank may wait
   // for one that has not noticed.
   void find_hang() {
-    const milliseconds hang = std::min(options_.timeout, kHang);
-    if (gone_.empty() || Clock::now() - first_gone_ < hang || options_.waiting() < hang) return;
+    if (!is_watching_ || gone_.empty()) return;
+    const milliseconds hang = std::min(limit(), kHang);
+    if (options_.waiting && (Clock::now() - first_gone_ < hang || options_.waiting() < hang))
+      return;
     send_loss(std::exchange(gone_, {}), true);
   }
 
@@ -448,7 +458,6 @@ class Heartbeat::Thread {
   }
 
   void lose(const std::vector<int>& ranks, bool gone) {
-    if (!is_watching()) return;
     {
       const std::scoped_lock lock(mutex_);
       if (!lost_.empty()) return;
@@ -464,6 +473,7 @@ class Heartbeat::Thread {
   std::vector<Peer> peers_;
   std::set<int> absent_;       // ranks that have not joined
   const std::size_t others_;   // ranks than this one that join here
+  bool is_watching_;           // ranks that send nothing are lost
   bool are_all_here_ = false;  // the last of the absent ranks has joined
   bool can_accept_ = true;
   std::atomic<bool> is_accepted_ = false;  // on another rank than 0: rank 0 has sent something
@@ -500,7 +510,7 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, 
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int rank,
                                                    HeartbeatOptions options) {
-  auto socket = connect_to(server, options.timeout.count() > 0 ? options.timeout : kIdentify);
+  auto socket = connect_to(server, limit_of(options));
   if (!socket) return socket.error();
   disable_nagle(*socket);
   std::vector<Thread::Peer> peers;
@@ -516,6 +526,7 @@ Heartbeat::Heartbeat(std::unique_ptr<Thread> thread) : thread_(std::move(thread)
 Heartbeat::~Heartbeat() = default;
 
 const Endpoint& Heartbeat::endpoint() const { return thread_->endpoint(); }
+milliseconds Heartbeat::limit() const { return thread_->limit(); }
 std::vector<int> Heartbeat::lost() const { return thread_->lost(); }
 bool Heartbeat::hung_up() const { return thread_->hung_up(); }
 bool Heartbeat::wait_until_accepted() const { return thread_->wait_until_accepted(); }

@@ -17,17 +17,21 @@
 namespace torchbridge::train {
 
 struct HeartbeatOptions {
-  // A rank that sends nothing for so long is lost. Zero: none is ever lost, and the connections
-  // carry reports alone.
+  // A rank that sends nothing for so long is lost. Zero: none is lost before `is_stopping`, and the
+  // connections carry reports alone.
   std::chrono::milliseconds timeout{4000};
   // Random, of this job, no newline. A connection that does not begin with it within `timeout`, or
-  // within 5 s where that is zero, is closed, and of many without it the oldest.
+  // within `stop_timeout` where that is zero, is closed, and of many without it the oldest.
   std::string token;
   // How long this rank has waited in a collective, zero where it does not; called on the
   // heartbeat's thread. A rank that closes its connection without leave() is lost once this rank
   // has waited for a second since, or for `timeout`, if that is shorter. Empty: at once. The same
   // on all ranks.
   std::function<std::chrono::milliseconds()> waiting;
+  // Whether the run has been asked to stop; called on the heartbeat's thread where `timeout` is
+  // zero. From then on a rank that sends nothing for `stop_timeout` is lost. Empty: never.
+  std::function<bool()> is_stopping;
+  std::chrono::milliseconds stop_timeout{5000};
   // Called once, on the heartbeat's thread, when ranks are lost.
   std::function<void()> on_loss;
 };
@@ -53,6 +57,8 @@ class Heartbeat {
 
   // Where rank 0 listens.
   const Endpoint& endpoint() const;
+  // For how long a lost rank has sent nothing.
+  std::chrono::milliseconds limit() const;
   // Empty as long as no rank is lost. Any thread may call.
   std::vector<int> lost() const;
   // Whether the lost ranks closed their connections; else they sent no heartbeat.

@@ -173,11 +173,10 @@ struct ProcessGroup::State {
   std::condition_variable message_made;
   std::atomic<bool> fails_by_itself{false};  // see BrokenGroup
   std::atomic<c10d::ErrorType> backend_error{
-      c10d::ErrorType::SUCCESS};    // that made this rank abort the group
-  std::shared_ptr<Heartbeat> link;  // null with one rank
-  // Null where it is off; else that of `link`. Its thread starts the two below, so end() and
-  // leave() stop it. Set under message_mutex, because the watchdog's thread reads it.
-  Heartbeat* heartbeat = nullptr;
+      c10d::ErrorType::SUCCESS};  // that made this rank abort the group
+  // Null with one rank. Its thread starts the two below, so end() and leave() stop it. Set under
+  // message_mutex, because the watchdog's thread reads it.
+  std::shared_ptr<Heartbeat> heartbeat;
   std::unique_ptr<AbortWatchdog> abort_watchdog;  // null with one rank
   std::atomic<bool> is_aborting{false}, is_announced{false};
   std::jthread abort_thread;
@@ -206,8 +205,9 @@ struct ProcessGroup::State {
                        .fails_by_itself = fails_by_itself,
                        .backend_error = backend_error,
                        .interfaces = connections->interfaces(),
-                       .heartbeat_timeout = heartbeat_timeout};
+                       .heartbeat_timeout = {}};
     if (!heartbeat) return broken;
+    broken.heartbeat_timeout = heartbeat->limit();
     broken.lost = heartbeat->lost();
     broken.hung_up = heartbeat->hung_up();
     broken.aborted_ranks = heartbeat->aborted_ranks();
@@ -352,7 +352,7 @@ struct ProcessGroup::State {
     if (hung_up && std::ranges::all_of(lost, has_aborted)) return std::nullopt;
     const std::string who =
         is_joining ? with_nodes(lost, *launch, {}) : hosts_without_waiting(lost);
-    return hung_up ? lost_connection_error(who) : no_heartbeat_error(who, heartbeat_timeout);
+    return hung_up ? lost_connection_error(who) : no_heartbeat_error(who, heartbeat->limit());
   }
 
   // On the heartbeat's thread, when ranks are lost: nothing can wake the thread that waits for them
@@ -365,7 +365,7 @@ struct ProcessGroup::State {
     const auto own_message = early_loss_message(heartbeat->lost(), heartbeat->hung_up());
     if (own_message) print_error(launch->env.layout.rank, *own_message);
     // Where rank 0 is lost each rank finds that alone, up to a beat later than another.
-    if (!own_message) std::this_thread::sleep_for(std::max(kUntilReported, heartbeat_timeout / 4));
+    if (!own_message) std::this_thread::sleep_for(std::max(kUntilReported, heartbeat->limit() / 4));
     _exit(static_cast<int>(ExitCode::kFailed));
   }
 
@@ -416,7 +416,7 @@ void ProcessGroup::give_up(const std::exception& error) {
       formatted("cannot form the process group at {}: {}", state_->location, one_line(error)));
   const std::exception& shown = is_lost_connection(error) && !others_are_lost ? not_formed : error;
   std::optional<std::string> message;
-  if (state_->link && !state_->is_joining) {
+  if (state_->heartbeat && !state_->is_joining) {
     message = message_for(shown);
   } else {
     if (dynamic_cast<const PeerFailed*>(&error) == nullptr) message = one_line(shown);
@@ -469,7 +469,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
     claim_rank(*joined.store, launch, request);
     // First, so that a rank that is stopped while it looks for its device, or waits for others, is
     // noticed.
-    if (world_size() > 1) start_heartbeat(joined.own_address, options.heartbeat_timeout);
+    if (world_size() > 1) start_heartbeat(joined.own_address, options);
   }
   try {
     check_nccl(options);
@@ -497,7 +497,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
                      .connect_timeout = request.timeout,
                      .address = joined.own_address,
                      .options = options.pg_options,
-                     .is_watched = state_->heartbeat != nullptr};
+                     .is_watched = world_size() > 1 && state_->heartbeat_timeout.count() > 0};
   if (!device_.is_cpu()) state_->request.device = device_;
   auto& shared_memory = state_->request.options.gloo.shared_memory;
   if (!shared_memory) shared_memory = options.backend.empty() && device_.is_cpu();
@@ -515,8 +515,8 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
   const bool serves_cpu = std::ranges::count(state_->backends, "cpu", &DeviceBackend::device) > 0;
   // Over NCCL alone, and bound to no device, the group is connected by the program's first
   // collective, on the device that this has: then before the first report.
-  if (state_->link && (serves_cpu || !device_.is_cpu())) check_heartbeat();
-  if (state_->link && !is_first() && !state_->link->wait_until_accepted())
+  if (state_->heartbeat && (serves_cpu || !device_.is_cpu())) check_heartbeat();
+  if (state_->heartbeat && !is_first() && !state_->heartbeat->wait_until_accepted())
     throw TrainError(
         "the heartbeat of rank 0 has not accepted this rank's connection: another program has "
         "connected in its place");
@@ -528,12 +528,11 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
 
 // Rank 0's timeout holds for all ranks. With its own, a rank would take ranks of a longer one for
 // lost.
-void ProcessGroup::start_heartbeat(const std::string& own_address,
-                                   std::chrono::milliseconds own_timeout) {
+void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOptions& options) {
   failpoint("heartbeat");
   c10d::Store& store = *state_->store;
-  if (is_first()) put(store, kHeartbeatTimeout, std::to_string(own_timeout.count()));
-  milliseconds heartbeat_timeout = own_timeout;
+  if (is_first()) put(store, kHeartbeatTimeout, std::to_string(options.heartbeat_timeout.count()));
+  milliseconds heartbeat_timeout = options.heartbeat_timeout;
   if (!is_first()) {
     const std::string given = get(store, kHeartbeatTimeout);
     const auto timeout = parse_integer(given, 0, INT32_MAX);
@@ -544,8 +543,9 @@ void ProcessGroup::start_heartbeat(const std::string& own_address,
     const std::runtime_error lost("the connections between the ranks were lost");
     state->report_and_exit(lost);
   });
-  const bool is_on = heartbeat_timeout.count() > 0;
-  HeartbeatOptions heart{.timeout = heartbeat_timeout, .on_loss = [state = state_.get()] {
+  HeartbeatOptions heart{.timeout = heartbeat_timeout,
+                         .is_stopping = options.is_stopping,
+                         .on_loss = [state = state_.get()] {
                            state->end_unless_formed();
                            state->start_abort();
                          }};
@@ -574,17 +574,16 @@ void ProcessGroup::start_heartbeat(const std::string& own_address,
                               : Heartbeat::join(server, rank(), heart);
     if (!started)
       throw TrainError("cannot start the heartbeat between the ranks: " + started.error().message);
-    state_->link = std::move(*started);
-    if (is_on) state_->heartbeat = state_->link.get();
+    state_->heartbeat = std::move(*started);
   }
-  if (is_on) {
+  if (heartbeat_timeout.count() > 0) {
     const milliseconds period = std::max(heartbeat_timeout / 8, milliseconds(1));
     state_->error_thread =
         std::jthread([state = state_.get(), period](const std::stop_token& stop) {
           state->abort_on_backend_error(stop, period);
         });
   }
-  const Endpoint& own = state_->link->endpoint();
+  const Endpoint& own = state_->heartbeat->endpoint();
   state_->heartbeat_server = heart.token + " " + own.host + " " + std::to_string(own.port);
   if (is_first()) put(store, kHeartbeat, state_->heartbeat_server);
 }
@@ -654,8 +653,8 @@ std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(
 }
 
 std::shared_ptr<Heartbeat> ProcessGroup::compared_link() {
-  if (state_->link && !state_->has_secret) check_heartbeat();
-  return state_->link;
+  if (state_->heartbeat && !state_->has_secret) check_heartbeat();
+  return state_->heartbeat;
 }
 
 void ProcessGroup::leave() {
@@ -663,7 +662,7 @@ void ProcessGroup::leave() {
   leave_group(/*is_whole=*/true);
   state_->end_kept();
   state_->connections->keep_no_more();
-  if (state_->link) state_->link->leave();
+  if (state_->heartbeat) state_->heartbeat->leave();
   state_.reset();
 }
 
@@ -671,7 +670,7 @@ void ProcessGroup::end() {
   if (!state_) return;
   if (state_->abort_watchdog) state_->abort_watchdog->start();
   state_->connections->abort();
-  if (state_->link) state_->link->stop();
+  if (state_->heartbeat) state_->heartbeat->stop();
   state_->connections->keep_no_more();
   release();
   state_.reset();

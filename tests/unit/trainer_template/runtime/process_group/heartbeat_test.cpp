@@ -410,12 +410,33 @@ TEST(HeartbeatTest, WithoutHeartbeatsReportsComeAndNoRankIsLost) {
   zero.heart = std::move(*Heartbeat::serve("127.0.0.1", 3, without(zero)));
   one.heart = std::move(*Heartbeat::join(zero.heart->endpoint(), 1, without(one)));
   Socket two = stopped_rank(zero.heart->endpoint(), 2);
-  send_line(two, "lost 1\nreport 5 save\nother");
+  send_line(two, "report 5 save\nother");
   two = Socket();
   while (zero.heart->closed().empty()) std::this_thread::yield();
   one.heart->report("save", "text");
   EXPECT_EQ(reports(*zero.heart, "save"), (Texts{{1, "text"}, {2, "other"}}));
   EXPECT_EQ(zero.heart->lost(), std::vector<int>());
+}
+
+// Here a rank that is stopped, and one whose process was killed before.
+TEST(HeartbeatTest, WithoutHeartbeatsARankIsLostOnceTheRunIsToStop) {
+  for (const bool is_closed : {false, true}) {
+    Listener zero;
+    std::atomic<bool> is_stopping = false;
+    HeartbeatOptions options = zero.options();
+    options.timeout = milliseconds(0);
+    options.is_stopping = [&] { return is_stopping.load(); };
+    options.stop_timeout = kTimeout;
+    zero.heart = std::move(*Heartbeat::serve("127.0.0.1", 3, options));
+    zero.waiting = kTimeout;
+    Socket two = stopped_rank(zero.heart->endpoint(), 2);
+    if (is_closed) two = Socket();
+    while (is_closed && zero.heart->closed().empty()) std::this_thread::yield();
+    EXPECT_EQ(zero.heart->lost(), std::vector<int>());
+    is_stopping = true;
+    EXPECT_EQ(zero.lost(), std::vector<int>{2});
+    EXPECT_EQ(zero.heart->hung_up(), is_closed);
+  }
 }
 
 }  // namespace
