@@ -165,7 +165,7 @@ int Agent::end(RunEnd end) {
   if (!end.message.empty()) print_line(context_, end.message);
   const bool has_failed =
       exit_code != 0 && exit_code != kRequeueExitCode && context_.stop_signal == 0;
-  context_.leaves_agents = has_failed && end.leaves_agents;
+  context_.leaves_agents = context_.stop_signal == 0 && end.leaves_agents;
   if (has_failed) pass_on_root_cause();
   if (has_failed) keep_error_files();
   if (end.report) {
@@ -426,6 +426,7 @@ int run_as_child(const RunOptions& options, const LaunchOrigin& origin,
   const OuterState outer{events->signals().outer_mask(), descriptors.old()};
   AgentContext context{options,  environment, origin.launch(), body,  *events,
                        consoles, folder,      host_name(),     outer, workers->cpus};
+  if (task->count > 1) context.continue_agents = [&] { continue_step(origin); };
   std::optional<PreloadedPython> python;
   preload(context, workers->count, python);
   const int exit_code =

@@ -493,7 +493,13 @@ RunEnd NodeRounds::end_of_run() {
   if (server_) {
     report_at_end_ = server_->coordinator().report();
     finish_coordination();
-    end.leaves_agents = server_ && (server_->coordinator().has_lost() || server_->has_members());
+    // After a success those that are gone have no part in the end, and those that answer end.
+    const bool has_failed = end.exit_code != 0 && end.exit_code != kRequeueExitCode;
+    if (server_ && has_failed)
+      end.leaves_agents = server_->coordinator().has_lost() || server_->has_members();
+    else if (server_)
+      end.leaves_agents =
+          server_->coordinator().has_silent_lost() || server_->silences_of_members() > 0;
     if (endpoint_.record) endpoint_.record->remove();
   }
   end.report = std::move(report_at_end_);
@@ -501,12 +507,20 @@ RunEnd NodeRounds::end_of_run() {
   return end;
 }
 
-// Until the other agents have read the end.
+// Until the other agents have read the end, which one that is stopped reads when it is continued.
 void NodeRounds::finish_coordination() {
   client_->close();
-  const auto deadline = after(Clock::now(), Seconds(times_.close_timeout));
+  const Seconds until_lost(times_.keep_alive_interval * (times_.keep_alive_max_attempt + 1));
+  auto deadline = after(Clock::now(), std::max(Seconds(times_.close_timeout), until_lost));
+  bool has_continued = false;
   while (server_ && server_->has_members() && Clock::now() < deadline &&
          !context_.is_guardian_gone) {
+    const int silences = server_->silences_of_members();
+    if (silences > 1 || (silences > 0 && !context_.continue_agents)) return;
+    if (silences == 1 && !std::exchange(has_continued, true)) {
+      context_.continue_agents();
+      deadline = std::max(deadline, after(Clock::now(), until_lost));
+    }
     if (!wait_for_events(context_, deadline).stop_signals.empty()) return;
   }
 }

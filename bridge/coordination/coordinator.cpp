@@ -19,6 +19,10 @@ using OrderedJson = nlohmann::ordered_json;
 
 std::string name_of(const Join& join) { return formatted("{} (pid {})", join.host, join.pid); }
 
+std::string loss_line(const Join& join, const std::string& how) {
+  return formatted("node {} is lost: it {}", name_of(join), how);
+}
+
 std::string text_of(const RunShape& shape) {
   std::string text = "--nnodes " + std::to_string(shape.min_nodes);
   if (shape.max_nodes != shape.min_nodes) text += ":" + std::to_string(shape.max_nodes);
@@ -77,7 +81,7 @@ void Coordinator::join(MemberId id, const Join& join, Time now) {
     return;
   }
   members_[id].join = join;
-  lost_.erase({join.host, join.pid});
+  lost_.erase(std::pair(join.host, join.pid));
   workers_ += join.workers;
   if (join.order >= 0) by_order_[join.order] = id;
   send(id, rules_.keep_alive);
@@ -165,16 +169,16 @@ void Coordinator::end_workers_of(MemberId id, const AttemptEnded& ended) {
   }
 }
 
-void Coordinator::lose(MemberId id, const std::string& how, Time now) {
+void Coordinator::lose(MemberId id, HowLost how_lost, const std::string& how, Time now) {
   const auto found = members_.find(id);
   if (found == members_.end()) return;
   const JoinedAgent member = found->second;
   remove(id);
   if (phase_ == Phase::kEnded) return;
-  const std::string what = formatted("node {} is lost: it {}", name_of(member.join), how);
+  const std::string what = loss_line(member.join, how);
   if (!member.is_leaving) {
     add_line(what);
-    lost_.insert({member.join.host, member.join.pid});
+    lost_[{member.join.host, member.join.pid}] = how_lost;
   }
   // It was there after the failure that stopped the round, so it is not what the workers failed of.
   const bool is_too_late = cause_ == Cause::kFailure && member.is_stopping;
@@ -183,6 +187,15 @@ void Coordinator::lose(MemberId id, const std::string& how, Time now) {
     last_failure_ = attempt_.interruption = what;
   }
   pass_time(now);
+}
+
+bool Coordinator::has_silent_lost() const {
+  return std::ranges::any_of(lost_,
+                             [](const auto& each) { return each.second == HowLost::kSilent; });
+}
+
+void Coordinator::report_silent(MemberId id, const std::string& how) {
+  add_line(loss_line(members_.at(id).join, how));
 }
 
 void Coordinator::remove(MemberId id) {

@@ -50,7 +50,11 @@ class Coordinator {
   // Of a member that has joined; messages that an agent does not send are ignored.
   void receive(MemberId member, const AgentMessage& message, Time now);
   // The connection is gone. `how`: "closed its connection" or the like.
-  void lose(MemberId member, const std::string& how, Time now);
+  enum class HowLost { kClosed, kSilent };
+  void lose(MemberId member, HowLost how_lost, const std::string& how, Time now);
+  // After the end of the run, which it may still read, the member has sent nothing for as long as
+  // one that is lost. `how`: as of lose().
+  void report_silent(MemberId member, const std::string& how);
   // The clock of the member less this process's, in seconds, and how far it may be off.
   void set_clock(MemberId member, double difference, double error);
   // This process was asked to end the run.
@@ -81,8 +85,10 @@ class Coordinator {
   const RunReport& report() const { return report_; }
   // Members that were not asked to end, but for the given one.
   bool has_others_that_stay(const Join& one) const;
-  // Agents that were lost and have not joined again: they may still run, as one that is stopped.
+  // Agents that were lost and have not joined again; silent ones may still run, as one that is
+  // stopped.
   bool has_lost() const { return !lost_.empty(); }
+  bool has_silent_lost() const;
   // For `torchbridge status`: {"run_id", "phase", "round", "restarts", "max_restarts", "nodes":
   // [...], "last_failure"}.
   std::string status_json() const;
@@ -131,11 +137,11 @@ class Coordinator {
   RunReport report_;
   Phase phase_ = Phase::kJoining;
   std::map<MemberId, JoinedAgent> members_;
-  std::map<int, MemberId> by_order_;            // those that have an order
-  std::set<std::pair<std::string, int>> lost_;  // by host and process
-  int ready_ = 0, running_ = 0;                 // members with `store`, and that run workers
-  int participants_ = 0;                        // members with a slot
-  int workers_ = 0;                             // of all members
+  std::map<int, MemberId> by_order_;                     // those that have an order
+  std::map<std::pair<std::string, int>, HowLost> lost_;  // by host and process
+  int ready_ = 0, running_ = 0;  // members with `store`, and that run workers
+  int participants_ = 0;         // members with a slot
+  int workers_ = 0;              // of all members
   int leaving_ = 0;
   int restarts_ = 0;
   int stop_signal_ = 0;

@@ -151,6 +151,7 @@ void CoordinatorServer::read(MemberId id, Time now) {
   if (!lines) return close(id, lines.error().message, now);
   if (!peer.has_proven && is_torchrun(peer)) return close(id, "is of torchrun", now);
   peer.last_heard = now;
+  peer.silences = 0;
   for (const std::string& line : *lines) {
     if (!peer.has_proven) {
       if (!prove(id, peer, line, now)) return close(id, "has no proof", now);
@@ -242,7 +243,9 @@ void CoordinatorServer::sweep(Time now) {
     if (has_slept) peer.last_heard = now;
     if (now >= lost_at(peer)) {
       lost.push_back(id);
-      continue;
+      // One that is stopped reads the end when it continues.
+      if (!peer.has_joined || !coordinator_.has_ended()) continue;
+      peer.last_heard = now;
     }
     if (peer.has_joined && now >= after(peer.last_sent, interval))
       send(id, Alive{clock_now(), 0}, now);
@@ -251,7 +254,23 @@ void CoordinatorServer::sweep(Time now) {
   }
   const auto seconds =
       std::chrono::ceil<std::chrono::seconds>(interval * keep_alive_.keep_alive_attempts).count();
-  for (const MemberId id : lost) close(id, formatted("sent nothing for {} s", seconds), now);
+  const std::string how = formatted("sent nothing for {} s", seconds);
+  for (const MemberId id : lost) {
+    AgentConnection& peer = peers_.at(id);
+    if (!peer.has_joined || !coordinator_.has_ended()) {
+      close(id, how, now, Coordinator::HowLost::kSilent);
+    } else if (++peer.silences == 1) {
+      coordinator_.report_silent(id, how);
+    }
+  }
+}
+
+int CoordinatorServer::silences_of_members() const {
+  std::optional<int> fewest;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.has_joined) fewest = std::min(fewest.value_or(peer.silences), peer.silences);
+  }
+  return fewest.value_or(0);
 }
 
 // A connection that fails now is noticed when it is read.
@@ -296,11 +315,12 @@ void CoordinatorServer::send(MemberId id, const AgentMessage& message, Time now)
   watch(id, peer, EPOLL_CTL_MOD);
 }
 
-void CoordinatorServer::close(MemberId id, const std::string& how, Time now) {
+void CoordinatorServer::close(MemberId id, const std::string& how, Time now,
+                              Coordinator::HowLost how_lost) {
   const bool was_member = peers_.at(id).has_joined;
   peers_.erase(id);
   if (was_member)
-    coordinator_.lose(id, how, now);
+    coordinator_.lose(id, how_lost, how, now);
   else
     std::erase(strangers_, id);
 }

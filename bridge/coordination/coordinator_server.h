@@ -36,6 +36,9 @@ class CoordinatorServer {
   void hold() { coordinator_.hold(); }
   // Members are still connected, which have not all read the end of the run.
   bool has_members() const { return peers_.size() > strangers_.size(); }
+  // How often since the end of the run each member that is still connected has sent nothing for as
+  // long as one that is lost; 0 where one has sent something since, or there is none.
+  int silences_of_members() const;
   const Coordinator& coordinator() const { return coordinator_; }
   std::vector<std::string> take_lines();  // for the user; each is given once
 
@@ -49,6 +52,7 @@ class CoordinatorServer {
     bool has_proven = false;  // that it has the key
     bool has_joined = false;
     bool is_closing = false;  // in closing_
+    int silences = 0;         // since the end of the run, and the last message
     Time accepted, last_heard, last_sent;
     double clock_error = 1e9;  // seconds
   };
@@ -68,7 +72,8 @@ class CoordinatorServer {
   void deliver(Time now);  // and closes the connections that have got their last message
   void send(MemberId id, const AgentMessage& message, Time now);
   void close_when_sent(MemberId id);
-  void close(MemberId id, const std::string& how, Time now);
+  void close(MemberId id, const std::string& how, Time now,
+             Coordinator::HowLost how_lost = Coordinator::HowLost::kClosed);
   void watch(MemberId id, const AgentConnection& peer, int operation) const;
 
   Socket listener_, epoll_;

@@ -12,23 +12,19 @@
 #include "bridge/base/random_number.h"
 
 namespace torchbridge {
+namespace {
 
-void end_step(const LaunchOrigin& origin) {
-  constexpr int kManyNodes = 1000;
-  constexpr std::chrono::milliseconds kStartSpread{500}, kExitDelay{2000},
-      kExitDelayUnderMpirun{500};
-  if (origin.is_of_mpirun()) return std::this_thread::sleep_for(kExitDelayUnderMpirun);
+bool has_step(const LaunchOrigin& origin) {
   const auto& facts = origin.facts;
-  if (!facts || facts->launcher != "slurm" || facts->world_size == 1) return;
-  if (has_terminal_of_step(origin.environment)) return;
-  const int longest_ms =
-      std::min<int>(2000, 2000 * (static_cast<int>(facts->nodes.size()) - 1) / kManyNodes);
-  std::this_thread::sleep_for(kStartSpread);
-  wait_random_delay(std::chrono::milliseconds(longest_ms));
+  return !origin.is_of_mpirun() && facts && facts->launcher == "slurm" && facts->world_size > 1 &&
+         !has_terminal_of_step(origin.environment);
+}
 
-  std::string step = facts->job_id + "." + facts->step_id;
-  std::string name = "scancel", quiet = "--quiet";
-  char* arguments[] = {name.data(), quiet.data(), step.data(), nullptr};
+// REQUIRES: has_step().
+void scancel(const LaunchOrigin& origin, std::string option) {
+  std::string step = origin.facts->job_id + "." + origin.facts->step_id;
+  std::string name = "scancel";
+  char* arguments[] = {name.data(), option.data(), step.data(), nullptr};
   posix_spawn_file_actions_t no_output;
   posix_spawn_file_actions_init(&no_output);
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -37,7 +33,26 @@ void end_step(const LaunchOrigin& origin) {
   pid_t child = 0;
   posix_spawnp(&child, name.c_str(), &no_output, nullptr, arguments, environ);
   posix_spawn_file_actions_destroy(&no_output);
+}
+
+}  // namespace
+
+void end_step(const LaunchOrigin& origin) {
+  constexpr int kManyNodes = 1000;
+  constexpr std::chrono::milliseconds kStartSpread{500}, kExitDelay{2000},
+      kExitDelayUnderMpirun{500};
+  if (origin.is_of_mpirun()) return std::this_thread::sleep_for(kExitDelayUnderMpirun);
+  if (!has_step(origin)) return;
+  const int nodes = static_cast<int>(origin.facts->nodes.size());
+  const int longest_ms = std::min(2000, 2000 * (nodes - 1) / kManyNodes);
+  std::this_thread::sleep_for(kStartSpread);
+  wait_random_delay(std::chrono::milliseconds(longest_ms));
+  scancel(origin, "--quiet");
   std::this_thread::sleep_for(kExitDelay);
+}
+
+void continue_step(const LaunchOrigin& origin) {
+  if (has_step(origin)) scancel(origin, "--signal=CONT");
 }
 
 }  // namespace torchbridge

@@ -1,4 +1,4 @@
-// Ends the Slurm step of a rank that fails alone: the other ranks would wait for it.
+// Ends, or continues, the Slurm step of a task that others wait for, or that waits for others.
 #pragma once
 
 #include "bridge/launch/launch_origin.h"
@@ -13,5 +13,9 @@ namespace torchbridge {
 // nodes may fail in the same instant. Then waits until Slurm ends this process with the others, at
 // most two seconds.
 void end_step(const LaunchOrigin& origin);
+
+// Sends SIGCONT to all processes of that step by scancel, which it does not wait for. Does nothing
+// where end_step() does not run it.
+void continue_step(const LaunchOrigin& origin);
 
 }  // namespace torchbridge

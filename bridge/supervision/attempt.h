@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,7 +36,9 @@ struct AgentContext {
   int stop_signal = 0;                // that a user or the launcher sent to end the run; 0: none
   SteadyTime output_until = SteadyTime::max();  // then output that its reader has not taken is cut
   bool is_guardian_gone = false;
-  bool leaves_agents = false;  // the run has failed, and other agents of it may not have ended
+  bool leaves_agents = false;  // the run is over, and other agents of it may not have ended
+  // Continues those of the launcher's step that are stopped; empty: there are no others.
+  std::function<void()> continue_agents = {};
 };
 
 // Takes a signal that ends the run: from the first one the output has --grace, too, and from the

@@ -17,6 +17,37 @@ for plugin in '' --torch-env; do
   done
 done
 
+# So where the run goes on without the stopped agent, and succeeds.
+expect_error '^torchbridge: node .* is lost: it sent nothing for 2 s$' 30 on_login \
+  srun -Q -N2 --ntasks-per-node=1 -w n0,n1 "$torchbridge" run --nnodes 1:2 --nproc-per-node 1 --grace 1 \
+  --rdzv-conf $times sh -c \
+  '[ $RANK != 1 ] || kill -STOP $PPID; [ $WORLD_SIZE != 1 ] || exit 0; exec sleep infinity'
+
+# The agent of n1 is stopped after it has reported its worker's end, and before n0's worker ends. The run is over, and
+# the agent reads that when it is continued.
+for plugin in '' --torch-env; do
+  for code in 0 75; do
+    printf '$ an agent is stopped before the end with %s%s\n' $code " $plugin"
+    status=0
+    rm -f "$work/worker" "$work/is_stopped"
+    on_login srun -Q -N2 --ntasks-per-node=1 -w n0,n1 $plugin "$torchbridge" run --nproc-per-node 1 --grace 20 \
+      --rdzv-conf $times sh -c "
+        [ \$RANK = 0 ] || { echo \$\$ \$PPID >$work/new; mv $work/new $work/worker; exit $code; }
+        until [ -e $work/is_stopped ]; do sleep 0.05; done; exit $code" >"$work/stdout" 2>"$work/stderr" & job=$!
+    wait_for 30 test -s "$work/worker"
+    read -r worker agent <"$work/worker"
+    wait_for 10 on_node n1 sh -c "! kill -0 $worker" 2>/dev/null
+    read -rt 0.5 <> <(:) || true  # that it has reported shows nowhere
+    on_node n1 kill -STOP "$agent"
+    touch "$work/is_stopped"
+    wait "$job" || status=$?
+    cat "$work/stderr"
+    ((status == code)) || fail "exit code $status, expected $code: $(cat "$work/stderr")"
+    grep -qE '^torchbridge: node [^ ]+ \(pid [0-9]+\) is lost: it sent nothing for 2 s$' "$work/stderr" ||
+      fail "no line names the node: $(cat "$work/stderr")"
+  done
+done
+
 # A stranger has the port of rank 0 on n0, of whose agents one comes, that of n1. The run has no token.
 cp "$SOURCE_DIR/tests/programs/agent_stranger.py" "$work/stranger.py"
 chmod 644 "$work/stranger.py"

@@ -280,6 +280,31 @@ TEST_F(ServedRun, ItsAgentsJoinAndThoseWithAnotherTokenNameIt) {
   EXPECT_NE(none->find("does not accept the run id given here"), std::string::npos) << *none;
 }
 
+// One that is stopped reads the end when it continues.
+TEST_F(ServedRun, CountsHowOftenAMemberIsSilentAfterTheEndAndNamesItOnce) {
+  open({.keep_alive_interval = 1, .keep_alive_attempts = 2});
+  const Socket first = member("n0");
+  Socket second = member("n1");
+  server_->fail("reason", now_);
+  EXPECT_EQ(server_->take_lines(), std::vector<std::string>{"reason"});
+  pass(milliseconds(1900));
+  EXPECT_EQ(server_->silences_of_members(), 0);
+  send(second, line_of(Alive{}));
+  pass(milliseconds(200));
+  EXPECT_EQ(server_->silences_of_members(), 0) << "n1 answers";
+  second = Socket();
+  pass(milliseconds(100));
+  EXPECT_EQ(server_->silences_of_members(), 1);
+  pass(seconds(2));
+  EXPECT_EQ(server_->silences_of_members(), 2);
+  EXPECT_EQ(server_->take_lines(),
+            std::vector<std::string>{"node n0 (pid 1) is lost: it sent nothing for 2 s"});
+  EXPECT_NE(come(first).find("\"kind\":\"end-run\""), std::string::npos);
+  send(first, line_of(Alive{}));
+  pass(milliseconds(1));
+  EXPECT_EQ(server_->silences_of_members(), 0);
+}
+
 // It would wait for another coordinator until join_timeout.
 TEST_F(ServedRun, WhoIsOneTooManyDoesNotWaitWhereTheRunHasEnded) {
   open({.keep_alive_interval = 1, .keep_alive_attempts = 1});

@@ -37,7 +37,9 @@ class PlayedRun {
     coordinator_.receive(id, WorkerFailed{report_with(id, wait_status, false).failures.front()},
                          now_);
   }
-  void lose(MemberId id) { coordinator_.lose(id, "closed its connection", now_); }
+  void lose(MemberId id) {
+    coordinator_.lose(id, Coordinator::HowLost::kClosed, "closed its connection", now_);
+  }
   void pass(seconds time) {
     now_ += time;
     coordinator_.pass_time(now_);
