@@ -4,7 +4,6 @@
 // the resolver loads libraries of the image.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 

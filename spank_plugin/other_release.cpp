@@ -4,7 +4,6 @@
 // the job would run without ranks.
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>

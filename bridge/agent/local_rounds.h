@@ -1,8 +1,6 @@
 // The rounds of a run on one node: the agent decides itself.
 #pragma once
 
-#include <vector>
-
 #include "bridge/agent/restart_budget.h"
 #include "bridge/agent/rounds.h"
 #include "bridge/supervision/attempt.h"

@@ -1,7 +1,6 @@
 #include "bridge/core/srun_options.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <string_view>
 

@@ -8,7 +8,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <initializer_list>
 
 #include "bridge/host/close_from.h"
 

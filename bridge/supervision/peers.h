@@ -4,8 +4,6 @@
 #include <poll.h>
 
 #include <chrono>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "bridge/run_values/run_report.h"

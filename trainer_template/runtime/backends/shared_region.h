@@ -1,13 +1,11 @@
 // Memory that the ranks of a group share on one node, and a barrier in it.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "bridge/base/result.h"
 #include "bridge/net/socket.h"

@@ -1,8 +1,6 @@
 // Loads a checkpoint into a model, its optimizer and the random generators.
 #pragma once
 
-#include <filesystem>
-
 #include <torchbridge/model_tensors.h>
 #include <torchbridge/optimizer.h>
 #include <torchbridge/process_group.h>

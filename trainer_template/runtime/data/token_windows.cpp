@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <string>
 
 #include <torchbridge/data.h>
 #include <torchbridge/errors.h>

@@ -21,7 +21,6 @@
 #include "bridge/base/hostlist.h"
 #include "bridge/base/message_text.h"
 #include "bridge/binding/cpu_set.h"
-#include "bridge/net/random_token.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge::train {
