@@ -23,6 +23,9 @@ expect_error '^torchbridge: node .* is lost: it sent nothing for 2 s$' 30 on_log
   --rdzv-conf $times sh -c \
   '[ $RANK != 1 ] || kill -STOP $PPID; [ $WORLD_SIZE != 1 ] || exit 0; exec sleep infinity'
 
+# Has no work left, at each of several looks.
+is_asleep() { for _ in {1..5}; do on_node n1 grep -q '^State:.S' "/proc/$1/status" || return 1; done; }
+
 # The agent of n1 is stopped after it has reported its worker's end, and before n0's worker ends. The run is over, and
 # the agent reads that when it is continued.
 for plugin in '' --torch-env; do
@@ -37,7 +40,7 @@ for plugin in '' --torch-env; do
     wait_for 30 test -s "$work/worker"
     read -r worker agent <"$work/worker"
     wait_for 10 on_node n1 sh -c "! kill -0 $worker" 2>/dev/null
-    read -rt 0.5 <> <(:) || true  # that it has reported shows nowhere
+    wait_for 10 is_asleep "$agent"  # that it has reported shows nowhere else
     on_node n1 kill -STOP "$agent"
     touch "$work/is_stopped"
     wait "$job" || status=$?
