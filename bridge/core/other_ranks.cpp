@@ -84,7 +84,8 @@ Result<std::string> sign_of_other_ranks(const EnvMap& environment,
   const std::string self = alone == Alone::kRank ? "this process is the only rank, but "
                                                  : "this agent is the only one of its run, but ";
   // Of a cleaned environment the id may be all that is left.
-  const bool has_job = environment.has("SLURM_JOB_ID") && environment.has("SLURM_JOB_NUM_NODES");
+  const bool has_job = environment.has("SLURM_JOB_ID") && (environment.has("SLURM_JOB_NUM_NODES") ||
+                                                           environment.has("SLURM_HET_SIZE"));
   if (const std::string job = has_job ? larger_job(environment, alone) : ""; !job.empty())
     return formatted("{}{}: start it with srun", self, job);
   // As often for pods that are separate runs.

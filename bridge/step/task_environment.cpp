@@ -138,10 +138,23 @@ bool is_unlike_first_node(const StepPlan& plan, const EnvMap& environment) {
          (has_uneven_gpus || tasks[plan.env.layout.node_rank] != tasks[plan.master_node]);
 }
 
+// Several agents of a node have no defaults, and each would run a job of its own.
+bool are_agents_apart(const Layout& at, const std::vector<std::string>& program) {
+  return at.world_size != at.node_count && is_torchrun_of_nodes(program) &&
+         !torchrun_has(program, {"--nnodes", "--master-addr", "--rdzv-endpoint"});
+}
+
 std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& options,
-                                  const EnvMap& environment, const Binding& binding) {
+                                  const EnvMap& environment, const Binding& binding,
+                                  const std::vector<std::string>& program) {
   std::vector<std::string> notes;
   const Layout& at = plan.env.layout;
+  if (at.rank == 0 && are_agents_apart(at, program))
+    notes.push_back(
+        formatted("each of the {} tasks runs a torchrun, and each of these a job of its own: start "
+                  "one on each "
+                  "node (--ntasks-per-node=1), or give --standalone",
+                  at.world_size));
   if (!binding.note.empty() && at.rank == 0) notes.push_back(binding.note);
   if (!binding.note.empty() && at.local_rank == 0 && is_unlike_first_node(plan, environment))
     notes.push_back(formatted("on {}: {}", host_name(), binding.note));
@@ -219,7 +232,8 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   if (const auto placed = set_affinity(binding->cpus, binding->memory_node); !placed)
     return only_here(placed.error());
 
-  TaskEnvironment task{std::move(*variables), notes_of(plan, options, environment, *binding)};
+  TaskEnvironment task{std::move(*variables),
+                       notes_of(plan, options, environment, *binding, program)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
   if (reserved_port.open())
     task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD",

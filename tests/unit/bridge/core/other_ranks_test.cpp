@@ -24,6 +24,13 @@ TEST(SignOfOtherRanks, IsNotSeenWhereOneProcessIsAll) {
             "");
 }
 
+// salloc of several components sets no SLURM_JOB_NUM_NODES.
+TEST(SignOfOtherRanks, IsAJobOfSeveralComponents) {
+  EXPECT_NE(sign({{"SLURM_JOB_ID", "12"}, {"SLURM_HET_SIZE", "2"}}, {"salloc"})
+                .find("job 12 of Slurm has 2 components: start it with srun"),
+            std::string::npos);
+}
+
 TEST(SignOfOtherRanks, IsAnErrorWhereAVariableOfAnUnknownLauncherGivesOtherRanks) {
   const std::string rest =
       ", but no launcher is recognised, and it would be the only rank: set RANK, WORLD_SIZE, "

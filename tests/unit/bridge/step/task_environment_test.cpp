@@ -19,6 +19,7 @@ namespace {
 struct TaskPosition {
   int rank, node, local_rank;
   std::vector<int> ranks_here;
+  std::vector<int> node_of_rank{};
 };
 
 // Of a task in a step of one or two nodes that hold these numbers of tasks.
@@ -39,6 +40,7 @@ TaskEnvironment environment_of(const TaskPosition& at, std::vector<int> tasks_pe
   facts.node_rank = at.node;
   facts.local_rank = at.local_rank;
   facts.ranks_here = at.ranks_here;
+  facts.node_of_rank = at.node_of_rank;
   facts.local_size = static_cast<int>(at.ranks_here.size());
   const LaunchOptions options = *parse_options(list);
   const auto plan =
@@ -170,7 +172,7 @@ TEST(AgentDefaults, LeaveOutTheRendezvousWhereItIsExported) {
 // With srun -m arbitrary Slurm's first node need not have rank 0, where the store is.
 TEST(AgentDefaults, NumberTheNodesByTheirRanks) {
   const auto first_node =
-      environment_of({1, 0, 0, {1}}, {1, 1}, Placement::kUnknown, "addr=n1", {"torchrun"});
+      environment_of({1, 0, 0, {1}, {1, 0}}, {1, 1}, Placement::kUnknown, "", {"torchrun"});
   EXPECT_TRUE(variables_of(first_node, "PET_").starts_with("PET_NNODES=2 PET_NODE_RANK=1 "));
   EXPECT_EQ(variables_of(first_node, "GROUP_RANK"), "GROUP_RANK=0");
 }
@@ -184,6 +186,17 @@ TEST(AgentDefaults, OfAnOnlyTaskTakeAFreePort) {
             "PET_NNODES=1 PET_NODE_RANK=0 PET_RDZV_ID=slurm-5.0 PET_RDZV_BACKEND=c10d "
             "PET_RDZV_ENDPOINT=localhost:0 PET_LOCAL_ADDR=10.0.0.1");
   EXPECT_EQ(variables_of(alone({"torchrun", "--master-port=29778", "train.py"}), "PET_RDZV"), "");
+}
+
+TEST(AgentDefaults, AreMissedInALineWhereANodeHasSeveral) {
+  const auto lines = [](const std::vector<std::string>& program) {
+    return environment_of({0, 0, 0, {0, 1}}, {2, 1}, Placement::kBlock, "", program).notes;
+  };
+  const auto noted = lines({"torchrun", "--nproc-per-node=1", "train.py"});
+  ASSERT_EQ(noted.size(), 1u);
+  EXPECT_TRUE(noted[0].starts_with("each of the 3 tasks runs a torchrun")) << noted[0];
+  for (const char* option : {"--standalone", "--nnodes=1", "--nnodes=3", "--master-addr=n0"})
+    EXPECT_EQ(lines({"torchrun", option, "train.py"}).size(), 0u) << option;
 }
 
 TEST(AgentDefaults, AreKnownAsThoseOfAnOuterLaunch) {
