@@ -28,6 +28,10 @@ MASTER_ADDR=localhost expect_error \
 MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 expect_error \
   "torchbridge: MASTER_ADDR='127.0.0.1' is exported, which is each node's own address" 20 \
   on_login srun -N2 -n2 "$torchbridge" exec -- true
+# shellcheck disable=SC2016  # each task's own shell expands it
+MASTER_PORT=29514 expect_error \
+  "torchbridge: .*MASTER_ADDR='n1' is exported, which is an address of n1, but rank 0 runs on another node" 20 \
+  on_login srun -w n0,n1 -n2 sh -c 'MASTER_ADDR=$(hostname) exec "$0" exec -- sleep 1000' "$torchbridge"
 MASTER_ADDR=localhost expect $'0 localhost\n1 localhost' \
   on_login srun -N1 -n2 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
 
