@@ -22,6 +22,40 @@ constexpr std::string_view kOfAgents[] = {
 constexpr std::string_view kPositions[] = {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",
                                            "SLURM_GTIDS"};
 
+constexpr std::string_view kEndpoint[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+
+// "RANK=0 ", as in kSetVariable; a blank of the value is '_' there.
+std::string entry(std::string_view name, std::string_view value) {
+  std::string text = std::string(name) + "=" + std::string(value);
+  std::ranges::replace(text, ' ', '_');
+  return text + " ";
+}
+
+// What the plugin or exec set; empty where it is not known.
+class SetRecord {
+ public:
+  explicit SetRecord(const EnvMap& environment) {
+    const auto text = environment.get(kSetVariable);
+    if (text && setter_of(environment).who <= SetBy::kExec) text_ = " " + std::string(*text);
+  }
+  bool empty() const { return text_.empty(); }
+  bool has(std::string_view name) const { return contains(std::string(name) + "="); }
+  bool has(std::string_view name, std::string_view value) const {
+    return contains(entry(name, value));
+  }
+
+ private:
+  bool contains(const std::string& word) const { return text_.find(" " + word) != text_.npos; }
+  std::string text_;
+};
+
+bool is_about_ranks(std::string_view name) {
+  const auto names = variables_of(TorchEnv());
+  return name == kSetByVariable || name == kSetVariable || name == "TORCHBRIDGE_LISTEN_FD" ||
+         name == "TORCHELASTIC_ERROR_FILE" ||
+         std::ranges::find(names, name, &Variable::first) != names.end();
+}
+
 }  // namespace
 
 Setter setter_of(const EnvMap& environment) {
@@ -40,18 +74,43 @@ std::string text_of(const Setter& setter, std::string_view run_id) {
 
 void add_setter(const Setter& setter, const EnvMap& environment, std::vector<Variable>& variables) {
   const EnvMap complete = with_variables(environment, variables);
+  std::string record;
+  for (const auto& [name, value] : variables) {
+    if (!name.starts_with("CUDA_")) record += entry(name, value);
+  }
   variables.emplace_back(kSetByVariable, text_of(setter, complete.get(kRunId).value_or("")));
+  variables.emplace_back(kSetVariable, record);
+}
+
+bool is_changed(const EnvMap& environment, std::initializer_list<const char*> names) {
+  const SetRecord set(environment);
+  return std::ranges::any_of(names, [&](const char* name) {
+    const auto value = environment.get(name);
+    return set.has(name) && !(value && set.has(name, *value));
+  });
+}
+
+EnvMap without_outer_ranks(const EnvMap& environment, bool keeps_local_rank) {
+  const SetRecord set(environment);
+  EnvMap rest;
+  for (const auto& [name, value] : environment) {
+    const bool is_needed =
+        std::ranges::count(kEndpoint, name) > 0 || (name == "LOCAL_RANK" && keeps_local_rank);
+    const bool is_outer = name == kSetByVariable || name == kSetVariable || set.has(name, value);
+    if (is_needed || !is_outer || !is_about_ranks(name)) rest.set(name, value);
+  }
+  return rest;
 }
 
 EnvMap without_outer_run(const EnvMap& environment, const LaunchFacts& facts) {
   const std::string launch = setter_of(environment).launch;
   if (launch.empty() || launch == run_id_of(facts)) return environment;
-  const auto names = variables_of(TorchEnv());
+  const SetRecord set(environment);
   EnvMap rest;
   for (const auto& [name, value] : environment) {
-    const bool is_outer = std::ranges::count(kOfAgents, name) > 0 || name == kSetByVariable ||
-                          name == "TORCHBRIDGE_LISTEN_FD" || name == "TORCHELASTIC_ERROR_FILE" ||
-                          std::ranges::find(names, name, &Variable::first) != names.end();
+    const bool is_outer =
+        set.empty() ? is_about_ranks(name) || std::ranges::count(kOfAgents, name) > 0
+                    : name == kSetByVariable || name == kSetVariable || set.has(name, value);
     if (!is_outer) rest.set(name, value);
   }
   return rest;

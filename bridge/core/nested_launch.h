@@ -2,6 +2,7 @@
 // taken for this one's.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,10 @@ enum class SetBy {
 // the variables, and for which launch.
 inline constexpr char kSetByVariable[] = "TORCHBRIDGE_SET_BY";
 
+// What the plugin and exec set beside it, but for CUDA_*: "RANK=0 WORLD_SIZE=2 ...". So what the
+// user exported, or has changed since, is known as such.
+inline constexpr char kSetVariable[] = "TORCHBRIDGE_SET";
+
 struct Setter {
   SetBy who = SetBy::kOthers;
   // The setter's own: run_id_of() the facts that a launcher gives it, "none" without a launcher.
@@ -37,8 +42,17 @@ Setter setter_of(const EnvMap& environment);
 // torchrun, which passes the variable on to its workers, sets another id.
 std::string text_of(const Setter& setter, std::string_view run_id);
 
-// Adds it to the variables that will be set on top of `environment`.
+// Adds it, and kSetVariable, to the variables that will be set on top of `environment`.
 void add_setter(const Setter& setter, const EnvMap& environment, std::vector<Variable>& variables);
+
+// Whether the plugin or exec set one of these variables, and it has another value now: a script or
+// another launcher inside the task sets it.
+bool is_changed(const EnvMap& environment, std::initializer_list<const char*> names);
+
+// Of a process for which a script inside the task sets RANK, WORLD_SIZE, MASTER_ADDR and
+// MASTER_PORT: without what the plugin or exec set about ranks beside these, and is unchanged.
+// LOCAL_RANK stays if `keeps_local_rank`.
+EnvMap without_outer_ranks(const EnvMap& environment, bool keeps_local_rank);
 
 // The environment without the variables that torchbridge set for another launch than that of
 // `facts`: srun inside a step of --torch-env, ranks of an mpirun whose daemons srun started.

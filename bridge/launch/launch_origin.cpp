@@ -11,6 +11,7 @@
 #include "bridge/base/message_text.h"
 #include "bridge/core/launchers/pals.h"
 #include "bridge/launch/publish_store.h"
+#include "bridge/net/address.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge {
@@ -90,7 +91,7 @@ std::int64_t slurm_task_or_self(const EnvMap& environment,
 
 // Whether RANK and WORLD_SIZE were set below the process that the launcher started, as by a script
 // that starts ranks, and not exported around the launcher. False where /proc does not show it.
-bool is_set_inside(const Layout& at, const LaunchOrigin& origin) {
+bool is_set_below_task(const Layout& at, const LaunchOrigin& origin) {
   const auto& above = origin.processes;
   const auto is_launcher = [&](const ProcessEntry& process) {
     return launcher_with_process(process.name) == origin.launcher;
@@ -122,7 +123,7 @@ Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
   const bool is_apart = !origin.is_of_mpirun() && !is_task_itself;
   const bool by_torchrun = origin.set_by == SetBy::kTorchrun;
   if (is_same || (by_torchrun && (is_agents || is_apart))) return Ok{};
-  if (facts.world_size == 1 && is_set_inside(at, origin)) return Ok{};
+  if (facts.world_size == 1 && (origin.is_set_inside || is_set_below_task(at, origin))) return Ok{};
   const std::string who =
       facts.launcher == "openmpi" || facts.launcher == "hydra" ? "mpirun" : facts.launcher;
   return Error{.message = formatted(
@@ -130,6 +131,14 @@ Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
                    "unset RANK and WORLD_SIZE, or the variables of {} if they are stale",
                    at.rank, at.world_size, who, facts.rank, facts.world_size, who),
                .only_here = has_size};  // for some rank it is right
+}
+
+// The ranks that a script starts on the node of a task: rank 0 there has LOCAL_RANK 0, and so no
+// other one.
+EnvMap of_ranks_inside(const EnvMap& environment) {
+  const std::string host(environment.get("MASTER_ADDR").value_or(""));
+  const bool is_here = names_loopback(host) || is_own_address(canonical_address(host));
+  return without_outer_ranks(environment, !is_here || environment.get("RANK") == "0");
 }
 
 // The process group in the foreground of the terminal; -1 without a terminal.
@@ -157,6 +166,8 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
   launcher = innermost_launcher(environment, slurm_task_or_self(environment, processes));
   if (launcher != nullptr && launcher->read == read_slurm &&
       has_left_task(environment, processes)) {
+    if (is_changed(environment, {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}))
+      environment = of_ranks_inside(environment);
     environment = without_launch(environment);
     launcher = nullptr;
   }
@@ -169,6 +180,9 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
       facts_error = read.error();
     }
   }
+  is_set_inside =
+      facts && facts->world_size == 1 && is_changed(environment, {"RANK", "WORLD_SIZE"});
+  if (is_set_inside) environment = of_ranks_inside(environment);
   set_by = setter_of(environment).who;
   const auto run_id = environment.get("TORCHELASTIC_RUN_ID");
   if (set_by == SetBy::kTorchrun && facts && run_id == run_id_of(*facts))

@@ -40,8 +40,10 @@ ranks='for rank in 0 1; do
 done
 wait'
 complete="WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"
-for launcher in "srun -N1 -n1" "srun -N1 -n1 --torch-env" "mpirun.openmpi -np 1"; do
+for launcher in "srun -N1 -n1" "srun -N1 -n1 --torch-env" "srun -N1 -n1 $torchbridge exec --" "mpirun.openmpi -np 1"; do
   expect $'0/2\n1/2' on_login $launcher bash -c "export $complete; $ranks"
+  # DeepSpeed's launcher sets no LOCAL_WORLD_SIZE.
+  expect $'0/2\n1/2' on_login $launcher bash -c "export ${complete/LOCAL_WORLD_SIZE=2/}; $ranks"
 done
 expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 1" 20 \
   on_login env $complete RANK=1 srun -N1 -n1 bash -c "$torchbridge exec -- true; exit \$?"
@@ -79,6 +81,12 @@ for way in --torch-env "$torchbridge exec --"; do
     "srun -Q --overlap -N2 -n2 sh -c 'echo \${RANK-unset} \${MASTER_ADDR-unset}'"
 done
 
+# But not what the user exported, or has changed inside.
+# shellcheck disable=SC2016  # the inner shell expands them
+expect "unset 29601 mine unset" on_login env MASTER_PORT=29601 srun -N1 -n1 --torch-env=omp=1 sh -c '
+  export ROLE_NAME=mine
+  srun -Q --overlap -n1 sh -c "echo \${RANK-unset} \$MASTER_PORT \$ROLE_NAME \${OMP_NUM_THREADS-unset}"'
+
 # A process with the environment of a task, as one that a task starts by ssh, is none, and ends no step.
 if [[ $(readlink /proc/self/ns/pid) == "pid:[4026531836]" ]]; then
   printf '#!/bin/sh\nenv -0 >%s.part\nmv %s.part %s\nread -r line <%s\n' \
@@ -95,4 +103,14 @@ if [[ $(readlink /proc/self/ns/pid) == "pid:[4026531836]" ]]; then
   done
   echo 1<>"$work/go"
   wait "$step" || fail "the step was ended by a process that is not below it"
+  # Ranks of a daemon, as Ray's, that a task has started: they have what the daemon gives them.
+  printf '#!/bin/sh\n%s exec -- sh -c %s >%s/part.$RANK\nmv %s/part.$RANK %s/rank.$RANK\n' "$torchbridge" \
+    "'echo \$RANK/\$WORLD_SIZE \$LOCAL_RANK'" "$work" "$work" "$work" >"$work/rank"
+  printf '#!/bin/sh\nLOCAL_RANK=$1 RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29788 exec setsid %s\n' \
+    "$work/rank" >"$work/daemon"
+  chmod +x "$work/rank" "$work/daemon"
+  # shellcheck disable=SC2016  # the inner shell expands it
+  on_login srun -n1 --torch-env bash -c 'for i in 0 1; do ("$0/daemon" $i &); done
+    until [ -e "$0/rank.0" ] && [ -e "$0/rank.1" ]; do sleep 0.1; done' "$work"
+  [[ $(cat "$work"/rank.?) == $'0/2 0\n1/2 1' ]] || fail "other ranks: $(cat "$work"/rank.?)"
 fi

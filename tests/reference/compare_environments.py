@@ -31,6 +31,7 @@ JUSTIFIED = {
     "TORCHBRIDGE_LISTEN_FD": (UNSET, r"\d+", "rank 0's listening socket, for programs that take it over"),
     "TORCHBRIDGE_RDZV_TOKEN": (UNSET, r"[0-9a-f]{64}", "of the step, for agents that a task starts"),
     "TORCHBRIDGE_SET_BY": (UNSET, r"(plugin|run) \S+ .+", "who set the variables, in which launch and run"),
+    "TORCHBRIDGE_SET": (UNSET, r"[!-~]+=[!-~]*( [!-~]+=[!-~]*)* ?", "what the plugin set"),
     "TMPDIR": ("/.*", UNSET, "Slurm 22.05 sets it for the first task of a node alone, which there is the agent"),
 }
 

@@ -67,6 +67,27 @@ TEST(OuterRun, OfAnotherLaunchIsRemoved) {
   }
 }
 
+// What the user exported, or has changed inside, is not the outer launch's.
+TEST(OuterRun, IsWhatWasSetAndIsUnchanged) {
+  std::vector<Variable> variables = {
+      {"RANK", "0"}, {"OMP_NUM_THREADS", "1"}, {"MASTER_PORT", "5"}, {"CUDA_VISIBLE_DEVICES", "1"}};
+  const EnvMap user = {{"MASTER_ADDR", "n0"}, {"GLOO_SOCKET_IFNAME", "eth1"}};
+  add_setter({SetBy::kPlugin, "slurm-7.0"}, user, variables);
+  const EnvMap set = with_variables(user, variables);
+  EXPECT_FALSE(is_changed(set, {"RANK", "MASTER_ADDR", "MASTER_PORT"}));
+  const EnvMap changed = with_variables(set, {{"MASTER_PORT", "6"}});
+  EXPECT_TRUE(is_changed(changed, {"RANK", "MASTER_PORT"}));
+  const EnvMap rest = without_outer_run(changed, launch("slurm", "7", "1"));
+  const std::map<std::string, std::string> expected = {{"MASTER_ADDR", "n0"},
+                                                       {"GLOO_SOCKET_IFNAME", "eth1"},
+                                                       {"MASTER_PORT", "6"},
+                                                       {"CUDA_VISIBLE_DEVICES", "1"}};
+  EXPECT_EQ((std::map<std::string, std::string>(rest.begin(), rest.end())), expected);
+  EXPECT_FALSE(
+      is_changed(with_variables(set, {{"RANK", "1"}, {kSetByVariable, "run none x"}}), {"RANK"}))
+      << "of the agent inside, which sets its workers' variables";
+}
+
 TEST(OuterRun, OfThisLaunchOrOfOthersStays) {
   const LaunchFacts inner = launch("slurm", "7", "1");
   EXPECT_TRUE(without_outer_run(set_by_exec("slurm-7.1"), inner).has("RANK"));

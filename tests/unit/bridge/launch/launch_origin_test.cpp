@@ -67,6 +67,43 @@ TEST(LaunchOrigin, BelievesARankThatWasSetInsideTheOnlyTask) {
   EXPECT_FALSE(LaunchOrigin(several, {rank, task, slurm}).given);
 }
 
+// Of the plugin's or exec's variables for the only task nothing but the endpoint is left beside
+// them.
+TEST(LaunchOrigin, BelievesRanksThatAreSetInsideTheOnlyTaskOfThePlugin) {
+  EnvMap task = with_variables(kTask, {{"SLURM_STEP_NUM_TASKS", "1"},
+                                       {"SLURM_PROCID", "0"},
+                                       {"SLURM_LOCALID", "0"},
+                                       {"SLURM_GTIDS", "0"},
+                                       {"SLURM_STEP_TASKS_PER_NODE", "1"}});
+  std::vector<Variable> set = {{"RANK", "0"},           {"WORLD_SIZE", "1"},
+                               {"LOCAL_RANK", "0"},     {"LOCAL_WORLD_SIZE", "1"},
+                               {"GROUP_RANK", "0"},     {"GROUP_WORLD_SIZE", "1"},
+                               {"MASTER_PORT", "5"},    {"MASTER_ADDR", "192.0.2.1"},
+                               {"OMP_NUM_THREADS", "1"}};
+  add_setter({SetBy::kPlugin, "slurm-5.0"}, {}, set);
+  task = with_variables(task, set);
+  EXPECT_EQ(LaunchOrigin(task, {}).given->layout.local_world_size, 1);
+  const auto inside = [&](const std::vector<Variable>& more) {
+    return LaunchOrigin(with_variables(task, more), {});
+  };
+  const LaunchOrigin loop = inside({{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "::1"}});
+  ASSERT_TRUE(loop.given) << loop.given.error().message;
+  EXPECT_EQ(loop.given->layout.local_rank, 1);
+  EXPECT_EQ(loop.given->layout.local_world_size, 3);
+  EXPECT_TRUE(loop.environment.has("OMP_NUM_THREADS"));
+  const LaunchOrigin by_node = inside({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}});
+  ASSERT_TRUE(by_node.given) << by_node.given.error().message;
+  EXPECT_EQ(by_node.given->layout.local_rank, 0) << "rank 0 may be elsewhere";
+  EXPECT_EQ(by_node.given->master.port, 5);
+  // Not below the task, as Ray's workers: without launcher, but with the ranks that Ray gives.
+  const LaunchOrigin daemon(
+      with_variables(task, {{"SLURM_TASK_PID", "77"}, {"MASTER_PORT", "6"}, {"MASTER_ADDR", "n1"}}),
+      {{9, "python"}, {1, "systemd"}});
+  ASSERT_TRUE(daemon.given) << daemon.given.error().message;
+  EXPECT_EQ(daemon.given->master.host, "n1");
+  EXPECT_EQ(daemon.launcher == nullptr, has_process_ids_of_host());
+}
+
 TEST(LaunchOrigin, TakesTheRunIdOfTheLaunchForThatOfAnOlderPlugin) {
   EXPECT_EQ(with_rank({{"TORCHELASTIC_RUN_ID", "slurm-5.0"}}).set_by, SetBy::kPlugin);
   EXPECT_EQ(with_rank({{"TORCHELASTIC_RUN_ID", "slurm-4.0"}}).set_by, SetBy::kTorchrun);
