@@ -77,6 +77,7 @@ void set_step_request(const MergedOptions& merged, const std::string& secret, in
 void clear_outer_step() {
   unsetenv(kStepRequestVariable);
   unsetenv(kStepRecordVariable);
+  if (getenv(kSetByVariable) == nullptr) return;  // allocates nothing for steps of others
   const EnvMap given = EnvMap::from(environ);
   const EnvMap own = without_outer_run(given, {.launcher = "none of the step or job to come"});
   for (const auto& [name, value] : given) {

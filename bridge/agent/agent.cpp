@@ -426,7 +426,7 @@ int run_as_child(const RunOptions& options, const LaunchOrigin& origin,
   const OuterState outer{events->signals().outer_mask(), descriptors.old()};
   AgentContext context{options,  environment, origin.launch(), body,  *events,
                        consoles, folder,      host_name(),     outer, workers->cpus};
-  if (task->count > 1) context.continue_agents = [&] { continue_step(origin); };
+  if (has_step_of_several(origin)) context.continue_agents = [&] { continue_step(origin); };
   std::optional<PreloadedPython> python;
   preload(context, workers->count, python);
   const int exit_code =

@@ -497,7 +497,7 @@ RunEnd NodeRounds::end_of_run() {
     const bool has_failed = end.exit_code != 0 && end.exit_code != kRequeueExitCode;
     if (server_ && has_failed)
       end.leaves_agents = server_->coordinator().has_lost() || server_->has_members();
-    else if (server_)
+    else if (server_ && endpoint_.is_of_launcher)  // else they may be of other steps
       end.leaves_agents =
           server_->coordinator().has_silent_lost() || server_->silences_of_members() > 0;
     if (endpoint_.record) endpoint_.record->remove();
@@ -516,7 +516,8 @@ void NodeRounds::finish_coordination() {
   while (server_ && server_->has_members() && Clock::now() < deadline &&
          !context_.is_guardian_gone) {
     const int silences = server_->silences_of_members();
-    if (silences > 1 || (silences > 0 && !context_.continue_agents)) return;
+    const bool can_continue = context_.continue_agents && context_.stop_signal == 0;
+    if (silences > 1 || (silences > 0 && !can_continue)) return;
     if (silences == 1 && !std::exchange(has_continued, true)) {
       context_.continue_agents();
       deadline = std::max(deadline, after(Clock::now(), until_lost));

@@ -103,14 +103,23 @@ EnvMap without_outer_ranks(const EnvMap& environment, bool keeps_local_rank) {
 }
 
 EnvMap without_outer_run(const EnvMap& environment, const LaunchFacts& facts) {
-  const std::string launch = setter_of(environment).launch;
-  if (launch.empty() || launch == run_id_of(facts)) return environment;
+  const Setter setter = setter_of(environment);
+  if (setter.launch.empty() || setter.launch == run_id_of(facts)) return environment;
   const SetRecord set(environment);
+  // A script has set ranks beside an endpoint that is the task's.
+  const bool keeps_ranks = is_changed(environment, {"RANK", "WORLD_SIZE"});
+  const auto was_set = [&](std::string_view name, std::string_view value) {
+    if (!set.empty()) return set.has(name, value);
+    // An agent leaves these to the user, and exec before kSetVariable did not.
+    const bool is_by_run = setter.who == SetBy::kRun;
+    if (name == "ROLE_NAME" || name == "TORCH_NCCL_ASYNC_ERROR_HANDLING") return !is_by_run;
+    return is_about_ranks(name) || (!is_by_run && std::ranges::count(kOfAgents, name) > 0);
+  };
   EnvMap rest;
   for (const auto& [name, value] : environment) {
-    const bool is_outer =
-        set.empty() ? is_about_ranks(name) || std::ranges::count(kOfAgents, name) > 0
-                    : name == kSetByVariable || name == kSetVariable || set.has(name, value);
+    const bool is_rank = std::ranges::count(kEndpoint, name) > 0 || name == "LOCAL_RANK";
+    const bool is_outer = name == kSetByVariable || name == kSetVariable ||
+                          (was_set(name, value) && !(keeps_ranks && is_rank));
     if (!is_outer) rest.set(name, value);
   }
   return rest;

@@ -116,9 +116,13 @@ bool is_stopped(int id) { return read_stat(id).value_or(StatLine{}).state == 'T'
 std::vector<std::string> names_of_ancestors(const std::vector<ProcessEntry>& processes) {
   std::vector<std::string> names;
   for (std::size_t i = 1; i < processes.size(); ++i) names.push_back(processes[i].name);
-  const auto cgroups = read_text("/proc/self/cgroup");
-  if (cgroups && *cgroups && has_step_of_slurm(**cgroups)) names.emplace_back("slurmstepd");
+  if (is_in_step_of_slurm()) names.emplace_back("slurmstepd");
   return names;
+}
+
+bool is_in_step_of_slurm() {
+  const auto cgroups = read_text("/proc/self/cgroup");
+  return cgroups && *cgroups && has_step_of_slurm(**cgroups);
 }
 
 bool has_step_of_slurm(std::string_view cgroups) {

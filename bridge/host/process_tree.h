@@ -43,6 +43,9 @@ std::int64_t start_ticks(int id);
 // which a container with its own process ids does not hide.
 std::vector<std::string> names_of_ancestors(const std::vector<ProcessEntry>& processes);
 
+// Whether this process is in the cgroup of a step.
+bool is_in_step_of_slurm();
+
 // Whether a line of /proc/PID/cgroup is of tasks of a step, as ".../job_5/step_0/task_1"; not those
 // of a batch script or of Slurm's own processes.
 bool has_step_of_slurm(std::string_view cgroups);

@@ -12,15 +12,15 @@
 #include "bridge/base/random_number.h"
 
 namespace torchbridge {
-namespace {
-
-bool has_step(const LaunchOrigin& origin) {
+bool has_step_of_several(const LaunchOrigin& origin) {
   const auto& facts = origin.facts;
   return !origin.is_of_mpirun() && facts && facts->launcher == "slurm" && facts->world_size > 1 &&
          !has_terminal_of_step(origin.environment);
 }
 
-// REQUIRES: has_step().
+namespace {
+
+// REQUIRES: has_step_of_several().
 void scancel(const LaunchOrigin& origin, std::string option) {
   std::string step = origin.facts->job_id + "." + origin.facts->step_id;
   std::string name = "scancel";
@@ -42,7 +42,7 @@ void end_step(const LaunchOrigin& origin) {
   constexpr std::chrono::milliseconds kStartSpread{500}, kExitDelay{2000},
       kExitDelayUnderMpirun{500};
   if (origin.is_of_mpirun()) return std::this_thread::sleep_for(kExitDelayUnderMpirun);
-  if (!has_step(origin)) return;
+  if (!has_step_of_several(origin)) return;
   const int nodes = static_cast<int>(origin.facts->nodes.size());
   const int longest_ms = std::min(2000, 2000 * (nodes - 1) / kManyNodes);
   std::this_thread::sleep_for(kStartSpread);
@@ -51,8 +51,6 @@ void end_step(const LaunchOrigin& origin) {
   std::this_thread::sleep_for(kExitDelay);
 }
 
-void continue_step(const LaunchOrigin& origin) {
-  if (has_step(origin)) scancel(origin, "--signal=CONT");
-}
+void continue_step(const LaunchOrigin& origin) { scancel(origin, "--signal=CONT"); }
 
 }  // namespace torchbridge

@@ -5,6 +5,9 @@
 
 namespace torchbridge {
 
+// Whether this is a task of srun that has other tasks, and has not the terminal of `srun --pty`.
+bool has_step_of_several(const LaunchOrigin& origin);
+
 // Runs Slurm's scancel for the step of a task of srun that has other tasks.
 // Does nothing where there is no scancel, in the terminal of `srun --pty`, and for ranks of mpirun,
 // which ends them itself. Before, it waits half a second: while this process lives, tasks of this
@@ -14,8 +17,8 @@ namespace torchbridge {
 // most two seconds.
 void end_step(const LaunchOrigin& origin);
 
-// Sends SIGCONT to all processes of that step by scancel, which it does not wait for. Does nothing
-// where end_step() does not run it.
+// Sends SIGCONT to all processes of that step by scancel, which it does not wait for. REQUIRES:
+// has_step_of_several().
 void continue_step(const LaunchOrigin& origin);
 
 }  // namespace torchbridge

@@ -70,7 +70,8 @@ Result<Launch> launch_by_slurm(const LaunchOrigin& origin, const LaunchSettings&
         "program with srun"};
   }
   // The plugin, or exec, has set the variables of this step, and holds the port.
-  if (origin.facts && origin.facts->launcher == "slurm" && origin.is_set_by_us())
+  if (origin.facts && origin.facts->launcher == "slurm" &&
+      (origin.is_set_by_us() || origin.is_set_inside))
     return launch_from_given(origin.given, origin);
   auto facts = read_slurm(environment);
   if (!facts) return facts.error();

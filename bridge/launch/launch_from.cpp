@@ -89,6 +89,7 @@ Result<Launch> launch_by_facts(LaunchFacts facts, const StepOptions& step,
   const std::string own_node = own < facts.nodes.size() ? facts.nodes[own] : "";
   const auto ask = [&](const std::string& node) { return ask_controller(facts, node); };
   HostNames names = look_up_names_of_step(facts, step, own_node, ask);
+  if (const auto checked = check_is_not_own(step, facts, names); !checked) return checked.error();
   auto plan = plan_step(std::move(facts), step, std::nullopt, settings.timeout, std::move(names));
   return launch_of(std::move(plan), {}, environment, settings);
 }
@@ -110,10 +111,11 @@ void set_by_hand(Launch& launch, const LaunchOrigin& origin) {
       origin.launcher == nullptr ||
       (origin.facts && !has_placed_ranks(origin.facts->world_size, origin.environment));
   const Layout& at = launch.env.layout;
-  const bool is_one_node =
-      origin.environment.has("LOCAL_WORLD_SIZE") && at.local_world_size == at.world_size;
+  const bool is_size_known = origin.environment.has("LOCAL_WORLD_SIZE");
+  const bool is_pod = origin.environment.has("KUBERNETES_SERVICE_HOST");
+  const bool has_others = at.local_world_size < at.world_size || (!is_size_known && is_pod);
   launch.may_have_other_nodes =
-      launch.is_by_hand && at.world_size > 1 && !is_one_node && !is_numeric(launch.env.master.host);
+      launch.is_by_hand && at.world_size > 1 && has_others && !is_numeric(launch.env.master.host);
 }
 
 Result<Launch> launch_from_given(const Result<TorchEnv>& given, const LaunchOrigin& origin) {

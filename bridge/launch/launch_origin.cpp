@@ -43,15 +43,23 @@ Result<LaunchFacts> read_facts(const Launcher& launcher, const EnvMap& environme
 }
 
 // Whether the variables of a task of srun have come to a process that is not below that task, as by
-// ssh, or in a shell of tmux: all above it are seen, and no launcher is among them. What a
-// container's engine starts is not below it either, and may be the task.
+// ssh, or in a shell of tmux: all above it are seen, no launcher is among them, and its cgroup is
+// none of a step. What a container's engine starts is not below it either, and may be the task.
 bool has_left_task(const EnvMap& environment, const std::vector<ProcessEntry>& processes) {
   const auto may_be_between = [](const ProcessEntry& process) {
     return launcher_with_process(process.name) != nullptr || process.name == "conmon" ||
            process.name.starts_with("containerd-shim");
   };
   return environment.has("SLURM_TASK_PID") && !processes.empty() && processes.back().id == 1 &&
-         has_process_ids_of_host() && std::ranges::none_of(processes, may_be_between);
+         has_process_ids_of_host() && std::ranges::none_of(processes, may_be_between) &&
+         !is_in_step_of_slurm();
+}
+
+Error left_task(const LaunchFacts& facts) {
+  return {
+      formatted("the variables are of task {} of {} of Slurm's step {}.{}, but this process is "
+                "not below it (ssh, tmux): start it with srun, or unset SLURM_TASK_PID if it is",
+                facts.rank, facts.world_size, facts.job_id, facts.step_id)};
 }
 
 // Whether no launcher has started this process, but a batch script or a shell of salloc has. Slurm
@@ -168,10 +176,12 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
       has_left_task(environment, processes)) {
     if (is_changed(environment, {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}))
       environment = of_ranks_inside(environment);
+    const auto task = read_facts(*launcher, environment);
     environment = without_launch(environment);
-    launcher = nullptr;
-  }
-  if (launcher != nullptr) {
+    const bool is_one_of_several = task && task->world_size > 1 && !environment.has("RANK");
+    if (is_one_of_several) facts_error = left_task(*task);
+    if (!is_one_of_several) launcher = nullptr;
+  } else if (launcher != nullptr) {
     auto read = read_facts(*launcher, environment);
     if (read) {
       environment = without_outer_run(environment, *read);
@@ -180,8 +190,9 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
       facts_error = read.error();
     }
   }
-  is_set_inside =
-      facts && facts->world_size == 1 && is_changed(environment, {"RANK", "WORLD_SIZE"});
+  is_set_inside = facts && facts->world_size == 1 &&
+                  is_changed(environment, {"RANK", "WORLD_SIZE"}) &&
+                  !is_changed(environment, {"TORCHELASTIC_USE_AGENT_STORE"});  // torchrun's workers
   if (is_set_inside) environment = of_ranks_inside(environment);
   set_by = setter_of(environment).who;
   const auto run_id = environment.get("TORCHELASTIC_RUN_ID");

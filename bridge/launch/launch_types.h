@@ -35,8 +35,8 @@ struct Launch {
   // The user alone says which process is rank 0, so that others may reach its node by an address
   // that it does not have.
   bool is_by_hand = false;
-  // By hand, MASTER_ADDR is a name, and LOCAL_WORLD_SIZE does not say that all ranks are on one
-  // node: those of other nodes may have another MASTER_ADDR than rank 0, which Kubeflow gives
+  // By hand, MASTER_ADDR is a name, and LOCAL_WORLD_SIZE is less than WORLD_SIZE, or not known in a
+  // pod: ranks of other nodes may have another MASTER_ADDR than rank 0, which Kubeflow gives
   // localhost.
   bool may_have_other_nodes = false;
   // For the user; or empty. On rank 0, which variables are empty (core/exported_values.h); where

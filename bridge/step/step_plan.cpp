@@ -21,12 +21,12 @@ Status check_exported_host(const std::string& host, const LaunchFacts& facts) {
                 printable(host), nodes > 1 ? std::to_string(nodes) : "several")};
 }
 
-namespace {
-
-// As with MASTER_ADDR=$(hostname) in each task: this one would wait for a store at its own node.
-Status check_is_not_own(const std::string& host, const LaunchFacts& facts, int master_node,
-                        const HostNames& names) {
-  if (facts.node_rank == master_node || !facts.has_several_nodes()) return Ok{};
+Status check_is_not_own(const StepOptions& step, const LaunchFacts& facts, const HostNames& names) {
+  if (!step.exported.host || !facts.has_several_nodes()) return Ok{};
+  const auto map = task_map_of(facts);
+  const auto master_node = map ? master_node_of(facts, *map, step.options.ranks) : map.error();
+  if (!master_node || *master_node == facts.node_rank) return Ok{};  // plan_step() has the error
+  const std::string& host = step.options.addr.text;
   const auto address = numeric_address(host, names);
   if (!address || !is_own_address(*address)) return Ok{};
   return Error{.message = formatted("MASTER_ADDR='{}' is exported, which is an address of {}, but "
@@ -34,8 +34,6 @@ Status check_is_not_own(const std::string& host, const LaunchFacts& facts, int m
                                     printable(host), host_name()),
                .only_here = true};
 }
-
-}  // namespace
 
 std::optional<Endpoint> StepOptions::exported_endpoint() const {
   if (!exported.host || !exported.port) return std::nullopt;
@@ -75,10 +73,6 @@ Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step,
   }
   const auto master_node = master_node_of(facts, *map, options.ranks);
   if (!master_node) return master_node.error();
-  if (step.exported.host) {
-    const auto checked = check_is_not_own(options.addr.text, facts, *master_node, names);
-    if (!checked) return checked.error();
-  }
   auto named =
       store ? Result<Endpoint>(*std::move(store)) : store_endpoint_of(facts, *map, options, names);
   if (!named) return named.error();

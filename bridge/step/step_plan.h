@@ -50,6 +50,10 @@ Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions&
 // several nodes.
 Status check_exported_host(const std::string& host, const LaunchFacts& facts);
 
+// As with MASTER_ADDR=$(hostname) in each task: a task of another node than rank 0's would wait for
+// a store at its own. Loopback addresses are check_exported_host()'s.
+Status check_is_not_own(const StepOptions& step, const LaunchFacts& facts, const HostNames& names);
+
 // `store` is the address that the ranks exchanged; nothing for a launcher that names the nodes, as
 // Slurm. In that case it resolves a host name; and where only rank 0's node has the address (see
 // agree_on_address) it is collective, and waits for the others at most `timeout`.

@@ -68,12 +68,14 @@ void add_agent_defaults(const StepPlan& plan, const EnvMap& environment,
   if (at.world_size != at.node_count) return;
   const auto says = [&](const char* option, const char* variable) {
     return torchrun_has(program, {option}) ||
-           (environment.has(variable) && !plan.options.override_user);
+           (!environment.get(variable).value_or("").empty() && !plan.options.override_user);
   };
   const bool has_address =
       says("--master-addr", "PET_MASTER_ADDR") || says("--rdzv-endpoint", "PET_RDZV_ENDPOINT");
   const bool is_free = !has_address && !says("--master-port", "PET_MASTER_PORT");
-  const bool is_alone = at.world_size == 1;
+  const bool is_alone = at.world_size == 1 && !plan.exported.port &&
+                        plan.options.port.automatic() &&
+                        !says("--rdzv-backend", "PET_RDZV_BACKEND");
   const std::string& host = plan.env.master.host;
   variables.emplace_back("PET_NNODES", std::to_string(at.node_count));
   variables.emplace_back("PET_NODE_RANK", std::to_string(at.rank));  // 0 is where the store is

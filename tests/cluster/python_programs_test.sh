@@ -46,7 +46,7 @@ fi
 expect "0 0 2
 1 0 2" on_login srun -N2 --ntasks-per-node=1 --torch-env \
   bash -c "cd / && $python -m torch.distributed.run $work/show.py"
-flags='--nnodes=$GROUP_WORLD_SIZE --node-rank=$GROUP_RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT'
+flags='--nnodes=$GROUP_WORLD_SIZE --node-rank=$RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT'
 grep -qF -- "$flags" "$SOURCE_DIR/docs/use/slurm.md" || fail "docs/use/slurm.md has other flags"
 echo "$python -m torch.distributed.run $flags $work/show.py" >"$work/train.sh"
 expect "0 0 2

@@ -82,8 +82,8 @@ TEST_F(StepRequestTest, ExportedValuesStayUnlessOverridden) {
 }
 
 TEST_F(StepRequestTest, ValuesOfAStepAroundThisOneAreNotTheUsers) {
-  const char* const of_step[] = {"RANK", "MASTER_ADDR", "PET_RDZV_ENDPOINT",
-                                 "TORCHBRIDGE_LISTEN_FD", "TORCHBRIDGE_SET_BY"};
+  const char* const of_step[] = {"RANK", "MASTER_ADDR", "GROUP_RANK", "TORCHBRIDGE_LISTEN_FD",
+                                 "TORCHBRIDGE_SET_BY"};
   setenv("PET_MAX_RESTARTS", "3", 1);
   for (const char* set_by : {"plugin slurm-5.0 ", "exec none ", "run none ", ""}) {
     for (const char* name : of_step) setenv(name, "1", 1);

@@ -550,8 +550,10 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOp
                            state->start_abort();
                          }};
   if (state_->is_gloo_alone) {
-    heart.waiting = [state = state_.get(), heartbeat_timeout] {
-      return state->is_formed ? state->connections->waiting() : heartbeat_timeout;
+    const milliseconds limit =
+        heartbeat_timeout.count() > 0 ? heartbeat_timeout : heart.stop_timeout;
+    heart.waiting = [state = state_.get(), limit] {
+      return state->is_formed ? state->connections->waiting() : limit;
     };
   }
   state_->heartbeat_timeout = heartbeat_timeout;

@@ -164,9 +164,12 @@ TEST(LaunchOrigin, TakesAProcessThatHasLeftTheTaskForNoTask) {
   };
   const EnvMap task = with_variables(kTask, {{"SLURM_TASK_PID", "77"}});
   for (const Origin& one : cases) {
-    EXPECT_EQ(LaunchOrigin(task, one.processes).launcher != nullptr,
-              one.is_task || !has_process_ids_of_host())
-        << &one - cases;
+    const LaunchOrigin origin(task, one.processes);
+    EXPECT_EQ(origin.facts.has_value(), one.is_task || !has_process_ids_of_host()) << &one - cases;
+    EXPECT_EQ(origin.facts || origin.facts_error.message.starts_with(
+                                  "the variables are of task 1 of 4 of Slurm's step 5.0, but"),
+              true)
+        << origin.facts_error.message;
     EXPECT_NE(LaunchOrigin(kTask, one.processes).launcher, nullptr) << "variables set by hand";
     const EnvMap rank =
         with_variables(task, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}});

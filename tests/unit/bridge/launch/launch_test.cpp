@@ -165,14 +165,15 @@ TEST(ResolveLaunch, TriesNoOtherPortForAnAddressThatIsNotOfThisHost) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));  // all take 10 s
 }
 
-TEST(ResolveLaunch, ByHandMayHaveOtherNodesUnlessOneHoldsAllRanks) {
+TEST(ResolveLaunch, ByHandMayHaveOtherNodesWhereSomethingSaysSo) {
   const EnvMap by_hand = {
       {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}};
   const struct {
     EnvMap more;
     bool may_have_other_nodes;
   } cases[] = {
-      {{}, true},  // as by Kubeflow, or by hand on one host
+      {{}, false},  // a script's on one host
+      {{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}}, true},
       {{{"LOCAL_WORLD_SIZE", "1"}}, true},
       {{{"LOCAL_WORLD_SIZE", "2"}}, false},
       {{{"WORLD_SIZE", "1"}}, false},
