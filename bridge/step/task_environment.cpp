@@ -153,9 +153,8 @@ std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& opt
   const Layout& at = plan.env.layout;
   if (at.rank == 0 && are_agents_apart(at, program))
     notes.push_back(
-        formatted("each of the {} tasks runs a torchrun, and each of these a job of its own: start "
-                  "one on each "
-                  "node (--ntasks-per-node=1), or give --standalone",
+        formatted("{} tasks each run a torchrun of their own: give --ntasks-per-node=1, or "
+                  "--standalone",
                   at.world_size));
   if (!binding.note.empty() && at.rank == 0) notes.push_back(binding.note);
   if (!binding.note.empty() && at.local_rank == 0 && is_unlike_first_node(plan, environment))

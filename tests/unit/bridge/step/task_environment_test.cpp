@@ -194,7 +194,7 @@ TEST(AgentDefaults, AreMissedInALineWhereANodeHasSeveral) {
   };
   const auto noted = lines({"torchrun", "--nproc-per-node=1", "train.py"});
   ASSERT_EQ(noted.size(), 1u);
-  EXPECT_TRUE(noted[0].starts_with("each of the 3 tasks runs a torchrun")) << noted[0];
+  EXPECT_TRUE(noted[0].starts_with("3 tasks each run a torchrun")) << noted[0];
   for (const char* option : {"--standalone", "--nnodes=1", "--nnodes=3", "--master-addr=n0"})
     EXPECT_EQ(lines({"torchrun", option, "train.py"}).size(), 0u) << option;
 }
