@@ -13,7 +13,9 @@ namespace {
 
 struct Word {
   std::string text;
-  bool begins = false;  // a command: of the program, or of the text that a shell runs
+  bool begins = false;     // a command: of the program, or of the text that a shell runs
+  bool continues = false;  // the word before it
+  int depth = 0;           // of texts, parentheses and backticks
 };
 
 // The words of the command line, or of the text that a shell runs, without quotes and folders:
@@ -22,7 +24,10 @@ std::vector<Word> words_of(const std::vector<std::string>& program) {
   constexpr std::string_view kBetween = " \t\n=;&|()<>`\\", kCommands = "\n;&|(`";
   std::vector<Word> words;
   for (const auto& argument : program) {
-    Word word{.begins = words.empty() || argument.find(' ') != argument.npos};
+    const bool is_text = argument.find(' ') != argument.npos;
+    Word word{.begins = words.empty() || is_text, .depth = is_text};
+    bool is_quoted = false;  // by backticks
+    char before = ' ';
     for (const char c : argument + " ") {
       if (c == '"' || c == '\'') continue;
       if (c == '/') {
@@ -30,11 +35,20 @@ std::vector<Word> words_of(const std::vector<std::string>& program) {
       } else if (kBetween.find(c) == kBetween.npos) {
         word.text += c == '_' ? '-' : c;
       } else {
-        const bool has_ended = !word.text.empty();
-        const bool begins = kCommands.find(c) != kCommands.npos || (!has_ended && word.begins);
-        if (has_ended) words.push_back(std::move(word));
-        word = {.begins = begins};
+        Word next{.begins = kCommands.find(c) != kCommands.npos && before != '\\',
+                  .continues = c == '=' || c == ')' || (c == '`' && is_quoted),
+                  .depth = word.depth};
+        if (c == '`') is_quoted = !is_quoted;
+        if (c == '(' || (c == '`' && is_quoted)) ++next.depth;
+        if (c == ')' || (c == '`' && !is_quoted)) --next.depth;
+        if (word.text.empty()) {
+          next.begins |= word.begins;
+        } else {
+          words.push_back(std::move(word));
+        }
+        word = std::move(next);
       }
+      before = c;
     }
   }
   return words;
@@ -44,29 +58,65 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> na
   return std::ranges::find(names, word) != names.end();
 }
 
-// Where torchrun is among the words; their number where it is not. Behind another word, as in
-// `uv run torchrun`, it has a script or options behind it, or a variable of the shell that may hold
-// them: `--checkpoint-dir runs/torchrun` has not.
-std::size_t find_torchrun(const std::vector<Word>& words) {
-  const auto is_behind_torchrun = [](const Word& word) {
-    const std::string& text = word.text;
-    return text.starts_with("$") || text.ends_with(".py") || text.starts_with("--rdzv-") ||
-           text.starts_with("--nproc") ||
-           is_one_of(text, {"-m", "--module", "--no-python", "--nnodes", "--node-rank",
-                            "--standalone", "--master-addr", "--master-port"});
-  };
-  for (std::size_t at = 0; at < words.size(); ++at) {
-    const auto& [text, begins] = words[at];
-    std::string_view name = text;
-    if (name.starts_with("-mtorch.")) name.remove_prefix(2);
-    if (is_one_of(name, {"torch.distributed.run", "torch.distributed.launch"})) return at;
-    const bool is_command = begins || (at > 0 && words[at - 1].text == "exec");
-    if (name == "torchrun" &&
-        (is_command || std::any_of(words.begin() + static_cast<std::ptrdiff_t>(at) + 1, words.end(),
-                                   is_behind_torchrun)))
-      return at;
+// Whether the word is torchrun. Behind another word, as in `uv run torchrun`, it has a script or
+// options behind it, or a variable of the shell that may hold them: `--checkpoint-dir
+// runs/torchrun` has not.
+bool is_torchrun(const std::vector<Word>& words, std::size_t at) {
+  const auto& [text, begins, continues, depth] = words[at];
+  std::string_view name = text;
+  if (name.starts_with("-mtorch.")) name.remove_prefix(2);
+  if (is_one_of(name, {"torch.distributed.run", "torch.distributed.launch"})) return true;
+  if (name != "torchrun") return false;
+  if (begins || (at > 0 && words[at - 1].text == "exec")) return true;
+  for (++at; at < words.size() && !(words[at].begins && words[at].depth <= depth); ++at) {
+    const std::string& behind = words[at].text;
+    if (behind.starts_with("$") || behind.ends_with(".py") || behind.starts_with("--rdzv-") ||
+        behind.starts_with("--nproc") ||
+        is_one_of(behind, {"-m", "--module", "--no-python", "--nnodes", "--node-rank",
+                           "--standalone", "--master-addr", "--master-port"}))
+      return true;
   }
-  return words.size();
+  return false;
+}
+
+bool takes_value(const std::string& option) {
+  if (!option.starts_with("--")) return option.size() == 2 && option != "-m";  // -r3 has its own
+  return !is_one_of(option, {"--", "--standalone", "--module", "--no-python", "--run-path",
+                             "--virtual-local-rank", "--use-env"});
+}
+
+// The options of the torchrun at this word, up to its script or the end of the command. A variable
+// of the shell may hold options, or the script where no other word is one.
+EnvMap options_of(const std::vector<Word>& words, const std::size_t torchrun, std::size_t end) {
+  EnvMap options;
+  std::size_t variable = 0;
+  int depth = words[torchrun].depth;
+  for (std::size_t at = torchrun + 1; at < end; ++at) {
+    const auto& [text, begins, continues, own_depth] = words[at];
+    if (own_depth > depth || continues) continue;
+    if (begins) break;
+    depth = own_depth;   // `$(which torchrun) --nnodes 2`
+    if (text == "$@") {  // the arguments behind the text and the $0 of `sh -c`
+      while (at + 1 < end && words[at].depth > 0) ++at;
+      depth = 0;
+    } else if (text[0] == '$') {
+      variable = at;
+    } else if (text[0] != '-') {
+      return options;
+    } else {
+      const bool has_value = takes_value(text) && at + 1 < end;
+      options.set(text, has_value ? words[++at].text : "");
+    }
+  }
+  return variable == 0 ? options : options_of(words, torchrun, variable);
+}
+
+bool waits_for_nodes(const EnvMap& options) {
+  const std::string_view nodes = options.get("--nnodes").value_or("");
+  const std::string_view endpoint = options.get("--rdzv-endpoint").value_or("");
+  return !options.has("--standalone") && nodes != "1" && nodes != "1:1" &&
+         !endpoint.starts_with("localhost") && !endpoint.starts_with("127.") &&
+         !endpoint.starts_with("[::1]");
 }
 
 }  // namespace
@@ -81,37 +131,23 @@ Result<std::string> checked_token(const std::string& source, std::string_view to
 
 bool is_agent(const std::vector<std::string>& program) {
   const auto words = words_of(program);
-  if (find_torchrun(words) < words.size()) return true;
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    if (words[i - 1].text == "torchbridge" && is_one_of(words[i].text, {"run", "launch"}))
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (is_torchrun(words, i) || (i > 0 && words[i - 1].text == "torchbridge" &&
+                                  is_one_of(words[i].text, {"run", "launch"})))
       return true;
   }
   return false;
 }
 
-bool is_torchrun_of_nodes(const std::vector<std::string>& program) {
+std::vector<EnvMap> torchruns_of_nodes(const std::vector<std::string>& program) {
   const auto words = words_of(program);
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i].text;
-    const std::string before = i == 0 ? "" : words[i - 1].text;
-    const bool is_here =
-        word.starts_with("localhost") || word.starts_with("127.") || word.starts_with("[::1]");
-    if (word == "--standalone") return false;
-    if (before == "--nnodes" && (word == "1" || word == "1:1")) return false;
-    if (before == "--rdzv-endpoint" && is_here) return false;
+  std::vector<EnvMap> found;
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    if (!is_torchrun(words, at)) continue;
+    EnvMap options = options_of(words, at, words.size());
+    if (waits_for_nodes(options)) found.push_back(std::move(options));
   }
-  return find_torchrun(words) < words.size();
-}
-
-bool torchrun_has(const std::vector<std::string>& program,
-                  std::initializer_list<std::string_view> options) {
-  const auto words = words_of(program);
-  for (std::size_t at = find_torchrun(words); at < words.size(); ++at) {
-    const std::string& word = words[at].text;
-    if (word.ends_with(".py")) return false;  // what follows is the script's
-    if (is_one_of(word, options)) return true;
-  }
-  return false;
+  return found;
 }
 
 }  // namespace torchbridge

@@ -1,7 +1,6 @@
 // Agents, which start workers of their own, recognized by their command line.
 #pragma once
 
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,12 +27,9 @@ Result<std::string> checked_token(const std::string& source, std::string_view to
 // and arguments; with srun's --multi-prog the content of the file is one of them.
 bool is_agent(const std::vector<std::string>& program);
 
-// The same as is_agent(), but only torchrun that waits for the agents of other nodes: without
-// --standalone, --nnodes=1 and an endpoint on localhost.
-bool is_torchrun_of_nodes(const std::vector<std::string>& program);
-
-// Whether torchrun has one of these options, of names with hyphens, in front of its script.
-bool torchrun_has(const std::vector<std::string>& program,
-                  std::initializer_list<std::string_view> options);
+// The options of each torchrun that the program is, or that a shell's text starts, and that waits
+// for the agents of other nodes: without --standalone, --nnodes=1 and an endpoint on localhost.
+// Names with hyphens, and values, which flags have not. Options of the script do not count.
+std::vector<EnvMap> torchruns_of_nodes(const std::vector<std::string>& program);
 
 }  // namespace torchbridge

@@ -58,16 +58,20 @@ Status check_interfaces_of(const EnvMap& complete, const Layout& at) {
                 : Status(Error{formatted("{}, or give override=yes", usable.error().message)});
 }
 
+bool has_any(const std::vector<EnvMap>& torchruns, const char* option) {
+  return std::ranges::any_of(torchruns, [&](const EnvMap& own) { return own.has(option); });
+}
+
 // PET_* are the defaults of the agent's options. With several tasks on a node, each agent would
 // start a full set of workers. torchrun takes PET_RDZV_ENDPOINT before --master-addr and
 // --master-port, and agents of two steps, which a user's address may lead together, have neither
 // one id nor one port by the step. Several agents in an only task each take a free port.
 void add_agent_defaults(const StepPlan& plan, const EnvMap& environment,
-                        const std::vector<std::string>& program, std::vector<Variable>& variables) {
+                        const std::vector<EnvMap>& torchruns, std::vector<Variable>& variables) {
   const Layout& at = plan.env.layout;
-  if (at.world_size != at.node_count) return;
+  if (torchruns.empty() || at.world_size != at.node_count) return;
   const auto says = [&](const char* option, const char* variable) {
-    return torchrun_has(program, {option}) ||
+    return has_any(torchruns, option) ||
            (!environment.get(variable).value_or("").empty() && !plan.options.override_user);
   };
   const bool has_address =
@@ -141,17 +145,18 @@ bool is_unlike_first_node(const StepPlan& plan, const EnvMap& environment) {
 }
 
 // Several agents of a node have no defaults, and each would run a job of its own.
-bool are_agents_apart(const Layout& at, const std::vector<std::string>& program) {
-  return at.world_size != at.node_count && is_torchrun_of_nodes(program) &&
-         !torchrun_has(program, {"--nnodes", "--master-addr", "--rdzv-endpoint"});
+bool are_agents_apart(const Layout& at, const std::vector<EnvMap>& torchruns) {
+  return at.world_size != at.node_count && std::ranges::any_of(torchruns, [](const EnvMap& own) {
+           return !own.has("--nnodes") && !own.has("--master-addr") && !own.has("--rdzv-endpoint");
+         });
 }
 
 std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& options,
                                   const EnvMap& environment, const Binding& binding,
-                                  const std::vector<std::string>& program) {
+                                  const std::vector<EnvMap>& torchruns) {
   std::vector<std::string> notes;
   const Layout& at = plan.env.layout;
-  if (at.rank == 0 && are_agents_apart(at, program))
+  if (at.rank == 0 && are_agents_apart(at, torchruns))
     notes.push_back(
         formatted("{} tasks each run a torchrun of their own: give --ntasks-per-node=1, or "
                   "--standalone",
@@ -215,7 +220,8 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
     std::erase_if(computed, [](const Variable& v) { return v.first.starts_with("TORCHELASTIC_"); });
   if (const auto added = add_interface(plan, options, computed); !added)
     return only_here(added.error());
-  if (is_torchrun_of_nodes(program)) add_agent_defaults(plan, environment, program, computed);
+  const auto torchruns = torchruns_of_nodes(program);
+  add_agent_defaults(plan, environment, torchruns, computed);
   auto variables = variables_to_set(computed, environment, options.override_user);
   if (!variables) return only_here(variables.error());
   const auto usable = check_interfaces_of(with_variables(environment, *variables), plan.env.layout);
@@ -234,7 +240,7 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
     return only_here(placed.error());
 
   TaskEnvironment task{std::move(*variables),
-                       notes_of(plan, options, environment, *binding, program)};
+                       notes_of(plan, options, environment, *binding, torchruns)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
   if (reserved_port.open())
     task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD",
