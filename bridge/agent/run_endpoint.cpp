@@ -158,8 +158,9 @@ Result<RunEndpoint> from_launcher(const LaunchOrigin& origin, const LaunchedTask
   run.is_of_launcher = true;
   run.run_id = launch->env.run_id;
   run.order = layout.rank;
-  run.is_whole_node = layout.world_size == layout.node_count;
-  if (!run.is_whole_node) run.node = "node " + std::to_string(layout.node_rank);
+  run.is_whole_node = launch->plan ? layout.world_size == layout.node_count : task.is_whole_node;
+  if (!launch->plan) run.node = task.node;  // exported variables may lack the node
+  if (launch->plan && !run.is_whole_node) run.node = "node " + std::to_string(layout.node_rank);
   run.listener = std::move(launch->store_socket);
   if (layout.rank == 0 && !run.listener.open()) {
     run.rule = ListenRule::kAsNode0;

@@ -44,14 +44,34 @@ Status check_shell_of_step(const LaunchOrigin& origin) {
   return typed_in_shell_of_step(origin.facts->world_size);
 }
 
+// Whether RANK and WORLD_SIZE are the launcher's, set by a script as those of enroot's images do,
+// and what is missing beside them is known to the launcher alone. PMI answers a rank once, and the
+// program may call MPI_Init.
+bool is_layout_missing(const EnvMap& environment, const TorchEnv& given, const LaunchOrigin& origin,
+                       const LaunchOptions& options) {
+  const Layout& at = given.layout;
+  return origin.facts && origin.set_by == SetBy::kOthers && at.world_size > 1 &&
+         at.world_size == origin.facts->world_size && at.rank == origin.facts->rank &&
+         options.ranks != RankRule::kBlock &&
+         !(origin.facts->needs_node_exchange() && environment.has("PMI_FD")) &&
+         !(environment.has("LOCAL_RANK") && environment.has("LOCAL_WORLD_SIZE") &&
+           environment.has("GROUP_RANK") && environment.has("GROUP_WORLD_SIZE"));
+}
+
 // `environment`: the origin's without empty values, and `given` what it gives.
 Result<Launch> resolve_by(const EnvMap& environment, const Result<TorchEnv>& given,
                           const LaunchOrigin& origin, const LaunchSettings& settings) {
   const bool has_launcher = origin.launcher != nullptr;
   const bool is_given = has_ranks(environment, has_launcher) ||
                         environment.has(kStepRequestVariable);  // of a node without the plugin
-  if (is_given && !(settings.options.override_user && has_launcher))
+  if (is_given && !(settings.options.override_user && has_launcher)) {
+    if (!given || !is_layout_missing(environment, *given, origin, settings.options))
+      return launch_from_given(given, origin);
+    auto completed = launch_from_launcher(*origin.facts, environment, settings);
+    // The four are the remedy where the ranks cannot exchange their nodes.
+    if (completed || !origin.facts->needs_node_exchange()) return completed;
     return launch_from_given(given, origin);
+  }
   if (!has_launcher) return launch_single_process(origin, settings);
   if (!origin.facts) return origin.facts_error;
   const auto fits = check_ranks_alone(environment, *origin.facts, settings.options);

@@ -81,6 +81,26 @@ for plugin in '' --torch-env; do
 3/4 1/2 1/2 n1' on_login srun -N2 -w n0,n1 -n4 --ntasks-per-node=2 --distribution=cyclic $plugin \
     "$torchbridge" run sh -c "$show"
 done
+# What a script's RANK and WORLD_SIZE lack is the launcher's: each node has its own workers, also with MASTER_ADDR.
+two='0/4 0/2 0/2 n0
+1/4 1/2 0/2 n0
+2/4 0/2 1/2 n1
+3/4 1/2 1/2 n1'
+master="MASTER_ADDR=n0 MASTER_PORT=29439"
+own="$master RANK=\$SLURM_PROCID WORLD_SIZE=\$SLURM_NTASKS LOCAL_RANK=\$SLURM_LOCALID"
+expect "$two" on_login srun -N2 -w n0,n1 -n4 --ntasks-per-node=2 \
+  sh -c "export $own LOCAL_WORLD_SIZE=2; exec $torchbridge run sh -c '$show'"
+expect "$two" on_login srun -N2 -w n0,n1 -n4 --ntasks-per-node=2 \
+  sh -c "export $own; exec $torchbridge exec -- sh -c '$show'"
+expect "$two" on_login srun -N2 -w n0,n1 -n2 --ntasks-per-node=1 \
+  sh -c "export $own; exec $torchbridge run --nproc-per-node 2 sh -c '$show'"
+own=${own//SLURM_PROCID/OMPI_COMM_WORLD_RANK}
+own=${own//SLURM_NTASKS/OMPI_COMM_WORLD_SIZE}
+own=${own//SLURM_LOCALID/OMPI_COMM_WORLD_LOCAL_RANK}
+for program in "run" "exec --"; do
+  expect "$two" on_node n0 mpirun --oversubscribe --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" \
+    --host n0:2,n1:2 -np 4 sh -c "export $own; exec $torchbridge $program sh -c '$show'"
+done
 expect '0/2 0/2 0/1
 1/2 1/2 0/1' "$within" "$limit" mpirun -np 2 "$torchbridge" run sh -c "echo $place"
 

@@ -35,6 +35,9 @@ const EnvMap kStep = {
     {"SLURM_PROCID", "1"},         {"SLURM_NODEID", "0"},      {"SLURM_LOCALID", "1"},
     {"SLURM_STEP_NODELIST", "n0"}, {"SLURM_GTIDS", "0,1,2,3"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}};
 
+const EnvMap kLocal = {
+    {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}, {"GROUP_RANK", "0"}, {"GROUP_WORLD_SIZE", "1"}};
+
 TEST(ResolveLaunch, TakesAnEmptyVariableInAStepForOneThatIsNotSet) {
   const EnvMap empty = {{"RANK", ""}, {"WORLD_SIZE", ""}, {"MASTER_PORT", ""}};
   const auto second = resolve_launch(with(kStep, empty));
@@ -51,7 +54,7 @@ TEST(ResolveLaunch, UsesTheEnvironmentUnlessItContradictsTheLauncher) {
     const char* error;  // empty where the environment is used
   } kLaunches[] = {
       {"by hand", exported("1", "4"), ""},
-      {"equal to mpirun's", with(kMpirun, exported("1", "4")), ""},
+      {"equal to mpirun's", with(kMpirun, with(exported("1", "4"), kLocal)), ""},
       {"stale under mpirun", with(kMpirun, exported("0", "1")),
        "RANK='0' and WORLD_SIZE='1' are exported, but mpirun started rank 1 of 4: unset RANK and "
        "WORLD_SIZE, or the "
@@ -116,6 +119,34 @@ TEST(ResolveLaunch, TheLaunchersOwnRankWithoutAnAddressIsKept) {
     EXPECT_EQ(launch->launcher, "openmpi");
     EXPECT_EQ(launch->env.layout.rank, 1);
   }
+}
+
+// As by enroot's hook for images of PyTorch.
+TEST(ResolveLaunch, WhatTheLaunchersOwnRanksLackIsTheLaunchers) {
+  const EnvMap two_nodes = {{"SLURM_STEP_NODELIST", "127.0.0.[1-2]"},
+                            {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+                            {"SLURM_PROCID", "3"},
+                            {"SLURM_NODEID", "1"},
+                            {"SLURM_GTIDS", "2,3"}};
+  const EnvMap own = with(exported("3", "4"), {{"MASTER_ADDR", "192.0.2.1"}});
+  for (const EnvMap& more : {EnvMap{}, EnvMap{{"LOCAL_RANK", "1"}},
+                             EnvMap{{"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}}}) {
+    const auto launch = resolve_launch(with(with(with(kStep, two_nodes), own), more));
+    ASSERT_TRUE(launch) << launch.error().message;
+    EXPECT_EQ(launch->env.layout, (Layout{3, 4, 1, 2, 1, 2}));
+    EXPECT_EQ(launch->env.master, (Endpoint{"192.0.2.1", 29500}));
+  }
+}
+
+// The remedy of the error where there is no exchange.
+TEST(ResolveLaunch, TheLaunchersOwnRanksNeedNoExchange) {
+  const EnvMap flux = {{"FLUX_TASK_RANK", "1"},
+                       {"FLUX_JOB_SIZE", "4"},
+                       {"FLUX_TASK_LOCAL_ID", "1"},
+                       {"FLUX_JOB_NNODES", "2"}};
+  const auto launch = resolve_launch(with(flux, exported("1", "4")));
+  ASSERT_TRUE(launch) << launch.error().message;
+  EXPECT_EQ(launch->launcher, "environment");
 }
 
 TEST(ResolveLaunch, AnAddressWithItsPortIsRejectedAlsoWithOneRank) {
