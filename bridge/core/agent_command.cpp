@@ -139,13 +139,17 @@ bool is_agent(const std::vector<std::string>& program) {
   return false;
 }
 
-std::vector<EnvMap> torchruns_of_nodes(const std::vector<std::string>& program) {
+Torchruns torchruns_in(const std::vector<std::string>& program) {
   const auto words = words_of(program);
-  std::vector<EnvMap> found;
+  Torchruns found;
   for (std::size_t at = 0; at < words.size(); ++at) {
     if (!is_torchrun(words, at)) continue;
     EnvMap options = options_of(words, at, words.size());
-    if (waits_for_nodes(options)) found.push_back(std::move(options));
+    if (waits_for_nodes(options)) {
+      found.of_nodes.push_back(std::move(options));
+    } else if (!options.has("--standalone") || !options.has("--nnodes")) {
+      found.has_one_alone = true;
+    }
   }
   return found;
 }

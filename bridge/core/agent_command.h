@@ -27,9 +27,15 @@ Result<std::string> checked_token(const std::string& source, std::string_view to
 // and arguments; with srun's --multi-prog the content of the file is one of them.
 bool is_agent(const std::vector<std::string>& program);
 
-// The options of each torchrun that the program is, or that a shell's text starts, and that waits
-// for the agents of other nodes: without --standalone, --nnodes=1 and an endpoint on localhost.
-// Names with hyphens, and values, which flags have not. Options of the script do not count.
-std::vector<EnvMap> torchruns_of_nodes(const std::vector<std::string>& program);
+// Each torchrun that the program is, or that a shell's text starts.
+struct Torchruns {
+  // The options of those that wait for the agents of other nodes: without --standalone, --nnodes=1
+  // and an endpoint on localhost. Names with hyphens, and values, which flags have not. Options of
+  // the script do not count.
+  std::vector<EnvMap> of_nodes;
+  // There are others, which PET_* would change: without --standalone and --nnodes.
+  bool has_one_alone = false;
+};
+Torchruns torchruns_in(const std::vector<std::string>& program);
 
 }  // namespace torchbridge

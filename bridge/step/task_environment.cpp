@@ -153,14 +153,17 @@ bool are_agents_apart(const Layout& at, const std::vector<EnvMap>& torchruns) {
 
 std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& options,
                                   const EnvMap& environment, const Binding& binding,
-                                  const std::vector<EnvMap>& torchruns) {
+                                  const Torchruns& torchruns) {
   std::vector<std::string> notes;
   const Layout& at = plan.env.layout;
-  if (at.rank == 0 && are_agents_apart(at, torchruns))
+  if (at.rank == 0 && are_agents_apart(at, torchruns.of_nodes))
     notes.push_back(
         formatted("{} tasks each run a torchrun of their own: give --ntasks-per-node=1, or "
                   "--standalone",
                   at.world_size));
+  if (at.rank == 0 && at.world_size == at.node_count && at.node_count > 1 &&
+      torchruns.has_one_alone && !torchruns.of_nodes.empty())
+    notes.push_back("torchrun of one node beside that of all: give it --standalone --nnodes=1");
   if (!binding.note.empty() && at.rank == 0) notes.push_back(binding.note);
   if (!binding.note.empty() && at.local_rank == 0 && is_unlike_first_node(plan, environment))
     notes.push_back(formatted("on {}: {}", host_name(), binding.note));
@@ -220,8 +223,8 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
     std::erase_if(computed, [](const Variable& v) { return v.first.starts_with("TORCHELASTIC_"); });
   if (const auto added = add_interface(plan, options, computed); !added)
     return only_here(added.error());
-  const auto torchruns = torchruns_of_nodes(program);
-  add_agent_defaults(plan, environment, torchruns, computed);
+  const auto torchruns = torchruns_in(program);
+  add_agent_defaults(plan, environment, torchruns.of_nodes, computed);
   auto variables = variables_to_set(computed, environment, options.override_user);
   if (!variables) return only_here(variables.error());
   const auto usable = check_interfaces_of(with_variables(environment, *variables), plan.env.layout);

@@ -48,12 +48,12 @@ done
 wait "${agents[0]}" && wait "${agents[1]}" || fail "the agents of two steps did not meet"
 [[ $(cat "$work"/of_node?) == $'0/2\n1/2' ]] || fail "other ranks: $(cat "$work"/of_node?)"
 
-# What stands behind its script is not torchrun's, nor is another torchrun of the same text.
+# What stands behind its script is not torchrun's, nor are the options of another command.
 show='echo $RANK/$WORLD_SIZE'
 expect $'0/2\n1/2' on_login srun -N2 --ntasks-per-node=1 --torch-env "$torchrun" --nproc-per-node 1 --no-python \
   sh -c "$show" --nnodes 1
-expect $'0/2\n1/2' on_login srun -N2 --ntasks-per-node=1 --torch-env bash -c \
-  "$torchrun --standalone --nnodes=1 --no-python true; $torchrun --nproc-per-node 1 --no-python sh -c '$show'"
+expect $'0/2\n1/2' on_login srun -N2 --ntasks-per-node=1 --torch-env \
+  bash -c "$torchrun --nproc-per-node 1 --no-python sh -c '$show'; true --standalone"
 
 # Node 0 of torchrun is where the store is, also where that is not Slurm's first node.
 address=$(on_node n1 hostname -I | cut -d' ' -f1)

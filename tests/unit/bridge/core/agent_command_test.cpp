@@ -65,7 +65,7 @@ TEST(AgentCommand, KnowsTorchrunThatWaitsForOtherNodes) {
       {"bash", "-c", "torchrun \"$@\"", "sh", "x.py", "--standalone"},
       {"bash", "-c", "(torchrun x.py) --standalone"}};
   for (const auto& program : waiting)
-    EXPECT_EQ(torchruns_of_nodes(program).size(), 1u) << program.back();
+    EXPECT_EQ(torchruns_in(program).of_nodes.size(), 1u) << program.back();
 }
 
 TEST(AgentCommand, KnowsTorchrunThatIsAlone) {
@@ -86,12 +86,12 @@ TEST(AgentCommand, KnowsTorchrunThatIsAlone) {
       {"bash", "-c", "$(which torchrun) --standalone a.py"},
       {"bash", "-c", "exec torchrun \"$@\"", "sh", "--standalone", "a.py"}};
   for (const auto& program : alone)
-    EXPECT_TRUE(torchruns_of_nodes(program).empty()) << (program.empty() ? "" : program.back());
+    EXPECT_TRUE(torchruns_in(program).of_nodes.empty()) << (program.empty() ? "" : program.back());
 }
 
 TEST(AgentCommand, KnowsTheOptionsOfTorchrun) {
   const auto address = [](const Words& program) {
-    const auto torchruns = torchruns_of_nodes(program);
+    const auto torchruns = torchruns_in(program).of_nodes;
     if (torchruns.size() != 1) return std::to_string(torchruns.size());
     const auto& own = torchruns.front();
     return std::string(own.get("--master-addr").value_or(own.get("--rdzv-endpoint").value_or("")));

@@ -199,6 +199,18 @@ TEST(AgentDefaults, AreMissedInALineWhereANodeHasSeveral) {
     EXPECT_EQ(lines({"torchrun", option, "train.py"}).size(), 0u) << option;
 }
 
+// It would take PET_NNODES and wait.
+TEST(AgentDefaults, HaveALineForATorchrunOfOneNodeBesideThem) {
+  const auto lines = [](const std::string& text) {
+    return environment_of({0, 0, 0, {0}}, {1, 1}, Placement::kBlock, "", {"bash", "-c", text})
+        .notes.size();
+  };
+  EXPECT_EQ(lines("torchrun --standalone prep.py; torchrun train.py"), 1u);
+  EXPECT_EQ(lines("torchrun --nnodes=1 prep.py; torchrun train.py"), 1u);
+  EXPECT_EQ(lines("torchrun --standalone --nnodes=1 prep.py; torchrun train.py"), 0u);
+  EXPECT_EQ(lines("torchrun --standalone prep.py"), 0u);
+}
+
 TEST(AgentDefaults, AreKnownAsThoseOfAnOuterLaunch) {
   for (const std::vector<int>& tasks : {std::vector<int>{1}, {1, 1}}) {
     auto task =
