@@ -125,11 +125,13 @@ Result<Socket> reserve_store_socket(StepPlan& plan, const EnvMap& environment) {
   const bool agent_serves =
       environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !plan.options.override_user;
   if (plan.env.layout.rank != 0 || agent_serves) return Socket();
+  const bool is_only_rank = plan.map.world_size() == 1;
+  // Of an only rank the user's endpoint may be that of other steps.
+  if (is_only_rank && (plan.exported.host || plan.exported.port)) return Socket();
   Endpoint store = plan.env.master;
   if (plan.exported.host) store.host = plan.options.addr.text;  // for messages, what the user gave
   auto socket = reserve_store_port(store, plan.env.run_id, plan.names);
   const PortRule& rule = plan.options.port;  // 0: any
-  const bool is_only_rank = plan.map.world_size() == 1;
   for (int port = rule.low; is_only_rank && !socket && port <= rule.high; ++port)
     socket = reserve_store_port({store.host, port}, plan.env.run_id, plan.names);
   if (!socket) return Error{.message = socket.error().message, .only_here = true};

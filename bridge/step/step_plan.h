@@ -76,8 +76,9 @@ HostNames look_up_names_of_step(
 
 // On rank 0 MASTER_PORT, bound for the program to inherit (store_port.h). Not open on other ranks,
 // nor where the user exported TORCHELASTIC_USE_AGENT_STORE=True, because an agent serves the store
-// then. Where the only rank of a step finds the port taken, the plan gets another one that its
-// options allow: no other rank has to know it.
+// then, nor where the user exported a part of the only rank's endpoint. Where the only rank of a
+// step finds the port taken, the plan gets another one that its options allow: no other rank has to
+// know it.
 Result<Socket> reserve_store_socket(StepPlan& plan, const EnvMap& environment);
 
 }  // namespace torchbridge

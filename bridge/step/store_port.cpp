@@ -72,6 +72,7 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
     if (given != facts.node_addresses.end()) numeric = numeric_address(given->second, names);
     if (one_node && !numeric) numeric = std::string(kLoopback);
   }
+  if (!numeric && map.world_size() == 1) return endpoint;  // reserve_store_port() has the error
   if (!numeric)  // the others would wait for the rank that does not resolve it
     return Error{.message = not_resolved(*endpoint, numeric.error()), .only_here = true};
   if (one_node || !is_loopback(*numeric)) {

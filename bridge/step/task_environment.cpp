@@ -65,7 +65,8 @@ bool has_any(const std::vector<EnvMap>& torchruns, const char* option) {
 // PET_* are the defaults of the agent's options. With several tasks on a node, each agent would
 // start a full set of workers. torchrun takes PET_RDZV_ENDPOINT before --master-addr and
 // --master-port, and agents of two steps, which a user's address may lead together, have neither
-// one id nor one port by the step. Several agents in an only task each take a free port.
+// one id nor one port by the step. Several agents in an only task each take a free port; a
+// MASTER_ADDR exported around it may be another node's.
 void add_agent_defaults(const StepPlan& plan, const EnvMap& environment,
                         const std::vector<EnvMap>& torchruns, std::vector<Variable>& variables) {
   const Layout& at = plan.env.layout;
@@ -77,9 +78,10 @@ void add_agent_defaults(const StepPlan& plan, const EnvMap& environment,
   const bool has_address =
       says("--master-addr", "PET_MASTER_ADDR") || says("--rdzv-endpoint", "PET_RDZV_ENDPOINT");
   const bool is_free = !has_address && !says("--master-port", "PET_MASTER_PORT");
-  const bool is_alone = at.world_size == 1 && !plan.exported.port &&
-                        plan.options.port.automatic() &&
-                        !says("--rdzv-backend", "PET_RDZV_BACKEND");
+  const bool may_be_elsewhere = at.world_size == 1 && plan.exported.host;
+  const bool is_alone =
+      (may_be_elsewhere || (at.world_size == 1 && plan.options.port.automatic())) &&
+      !says("--rdzv-backend", "PET_RDZV_BACKEND");
   const std::string& host = plan.env.master.host;
   variables.emplace_back("PET_NNODES", std::to_string(at.node_count));
   variables.emplace_back("PET_NODE_RANK", std::to_string(at.rank));  // 0 is where the store is
@@ -87,8 +89,8 @@ void add_agent_defaults(const StepPlan& plan, const EnvMap& environment,
   if (is_free && is_alone) {
     variables.emplace_back("PET_RDZV_BACKEND", "c10d");
     variables.emplace_back("PET_RDZV_ENDPOINT", "localhost:0");
-    variables.emplace_back("PET_LOCAL_ADDR", host);
-  } else {
+    if (!may_be_elsewhere) variables.emplace_back("PET_LOCAL_ADDR", host);
+  } else if (!may_be_elsewhere) {
     if (is_free) variables.emplace_back("PET_RDZV_ENDPOINT", with_port(plan.env.master));
     variables.emplace_back("PET_MASTER_ADDR", host);
     if (!has_address)

@@ -35,6 +35,14 @@ MASTER_PORT=29514 expect_error \
 MASTER_ADDR=localhost expect $'0 localhost\n1 localhost' \
   on_login srun -N1 -n2 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
 
+# Of steps of one task it may be another step's.
+MASTER_ADDR=n0 MASTER_PORT=29551 expect "0/1 n0 29551" \
+  on_login srun -N1 -n1 -w n1 --torch-env sh -c 'echo $RANK/$WORLD_SIZE $MASTER_ADDR $MASTER_PORT'
+MASTER_ADDR=n0 MASTER_PORT=29551 expect "0/1 n0 29551" \
+  on_login srun -N1 -n1 -w n1 "$torchbridge" exec -- sh -c 'echo $RANK/$WORLD_SIZE $MASTER_ADDR $MASTER_PORT'
+MASTER_ADDR=nohost.invalid expect "0/1 nohost.invalid" \
+  on_login srun -N1 -n1 --torch-env sh -c 'echo $RANK/$WORLD_SIZE $MASTER_ADDR'
+
 # The same without the plugin.
 OMP_NUM_THREADS=7 ROLE_NAME=mine MASTER_PORT=29513 expect $'0 7 mine 29513\n1 7 mine 29513' \
   on_login srun -N2 -n2 "$torchbridge" exec -- sh -c 'echo $RANK $OMP_NUM_THREADS $ROLE_NAME $MASTER_PORT'

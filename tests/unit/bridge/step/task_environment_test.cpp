@@ -188,6 +188,45 @@ TEST(AgentDefaults, OfAnOnlyTaskTakeAFreePort) {
   EXPECT_EQ(variables_of(alone({"torchrun", "--master-port=29778", "train.py"}), "PET_RDZV"), "");
 }
 
+// As of the nodes of a job that each have an srun of their own.
+TEST(AgentDefaults, OfAnOnlyTaskDoNotLeadToAnExportedAddress) {
+  const auto alone = [](const std::vector<std::string>& program) {
+    return variables_of(environment_of({0, 0, 0, {0}}, {1}, Placement::kBlock, "", program,
+                                       {{"MASTER_ADDR", "192.0.2.1"},
+                                        {"MASTER_PORT", "29500"},
+                                        {"TORCHELASTIC_ERROR_FILE", "none"}}),
+                        "PET_");
+  };
+  const std::string one = "PET_NNODES=1 PET_NODE_RANK=0";
+  EXPECT_EQ(alone({"torchrun", "train.py"}),
+            one + " PET_RDZV_ID=slurm-5.0 PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT=localhost:0");
+  EXPECT_EQ(alone({"torchrun", "--nnodes=2", "--master-addr=n0", "train.py"}), one);
+  EXPECT_EQ(alone({"torchrun", "--master-port=29501", "train.py"}), one);
+}
+
+// The steps of a job may have the endpoint of one of them.
+TEST(StorePort, OfAnOnlyTaskIsNotTakenWhereItIsExported) {
+  LaunchFacts facts;
+  facts.launcher = "slurm";
+  facts.nodes = {"n0"};
+  facts.tasks_per_node = {1};
+  facts.placement = Placement::kBlock;
+  facts.ranks_here = {0};
+  const auto reserved = [&](const EnvMap& environment) {
+    auto plan = plan_step(facts, *step_options(environment, {}), std::nullopt, {});
+    return plan ? reserve_store_socket(*plan, environment) : plan.error();
+  };
+  for (const char* host : {"192.0.2.1", "name.invalid", "127.0.0.1"}) {
+    const auto socket = reserved({{"MASTER_ADDR", host}, {"MASTER_PORT", "29500"}});
+    ASSERT_TRUE(socket) << socket.error().message;
+    EXPECT_FALSE(socket->open());
+  }
+  EXPECT_TRUE(reserved({{"MASTER_ADDR", "name.invalid"}}));
+  const auto own = reserved({});
+  ASSERT_TRUE(own) << own.error().message;
+  EXPECT_TRUE(own->open());
+}
+
 TEST(AgentDefaults, AreMissedInALineWhereANodeHasSeveral) {
   const auto lines = [](const std::vector<std::string>& program) {
     return environment_of({0, 0, 0, {0, 1}}, {2, 1}, Placement::kBlock, "", program).notes;
