@@ -150,7 +150,7 @@ Result<RunEndpoint> from_launcher(const LaunchOrigin& origin, const LaunchedTask
   if (!given) return Error{std::string(kOptionsVariable) + ": " + given.error().message};
   settings.options = *given;
   settings.shares_token = true;
-  auto launch = resolve_launch(origin, settings);
+  auto launch = resolve_launch(origin_of_agent(origin), settings);
   if (!launch) return launch.error();
   const Layout& layout = launch->env.layout;
   RunEndpoint run;

@@ -94,7 +94,8 @@ Result<TaskEnvironment> environment_of_task(const Launch& launch, const LaunchOr
   return task;
 }
 
-int run(const CliOptions& line, const LaunchOrigin& origin) {
+int run(const CliOptions& line, const LaunchOrigin& found) {
+  const LaunchOrigin origin = is_agent(line.program) ? origin_of_agent(found) : found;
   auto options = merged_options(origin.environment, line.list);
   if (!options) throw CommandLineEnd{kBadUsage, options.error().message};
   options->explain = options->explain || line.command == Command::kExplain;

@@ -18,12 +18,13 @@ constexpr std::string_view kRanksAndSizes[] = {
 bool is_rank_or_size(std::string_view name) { return std::ranges::count(kRanksAndSizes, name) > 0; }
 
 Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& computed,
-                                               const EnvMap& user, bool override_user) {
+                                               const EnvMap& user, bool override_user,
+                                               bool is_for_agent) {
   if (override_user) return computed;
   std::vector<Variable> chosen;
   for (const auto& [name, value] : computed) {
     const auto exported = user.get(name);
-    if (!exported) {
+    if (!exported || (is_for_agent && is_rank_or_size(name))) {
       chosen.emplace_back(name, value);
       continue;
     }

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "bridge/base/message_text.h"
 #include "bridge/core/launchers/pals.h"
+#include "bridge/core/user_values.h"
 #include "bridge/launch/publish_store.h"
 #include "bridge/net/address.h"
 #include "bridge/net/socket.h"
@@ -210,6 +212,21 @@ Result<TorchEnv> given_by(const EnvMap& environment, const LaunchOrigin& origin)
   if (!env) return env;
   if (const auto fits = check_against_launcher(*env, origin); !fits) return fits.error();
   return env;
+}
+
+LaunchOrigin origin_of_agent(const LaunchOrigin& origin) {
+  LaunchOrigin own = origin;
+  const auto& [given, facts] = std::tie(origin.given, origin.facts);
+  const bool is_launchers = given && facts && given->layout.rank == facts->rank &&
+                            given->layout.world_size == facts->world_size;
+  if (!facts || origin.set_by != SetBy::kOthers || is_launchers) return own;
+  own.environment = {};
+  for (const auto& [name, value] : origin.environment) {
+    if (value.empty() || !is_rank_or_size(name)) own.environment.set(name, value);
+  }
+  own.given = given_by(own.environment, own);
+  own.rank = facts->rank;
+  return own;
 }
 
 // The variable is inherited by steps and jobs that are started in the shell; their tasks have no

@@ -53,6 +53,10 @@ struct LaunchOrigin {
 // without variables of its own, that starts ranks.
 Result<TorchEnv> given_by(const EnvMap& environment, const LaunchOrigin& origin);
 
+// For an agent, which gives its workers others: without ranks and sizes that a user exported, and
+// that are not the launcher's.
+LaunchOrigin origin_of_agent(const LaunchOrigin& origin);
+
 // Whether this process has the terminal of `srun --pty`, as one task of the step has: ending the
 // step ends what a user types there.
 bool has_terminal_of_step(const EnvMap& environment);

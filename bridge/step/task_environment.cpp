@@ -227,7 +227,8 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
     return only_here(added.error());
   const auto torchruns = torchruns_in(program);
   add_agent_defaults(plan, environment, torchruns.of_nodes, computed);
-  auto variables = variables_to_set(computed, environment, options.override_user);
+  auto variables =
+      variables_to_set(computed, environment, options.override_user, is_agent(program));
   if (!variables) return only_here(variables.error());
   const auto usable = check_interfaces_of(with_variables(environment, *variables), plan.env.layout);
   if (!usable) return only_here(usable.error());

@@ -43,6 +43,16 @@ MASTER_ADDR=n0 MASTER_PORT=29551 expect "0/1 n0 29551" \
 MASTER_ADDR=nohost.invalid expect "0/1 nohost.invalid" \
   on_login srun -N1 -n1 --torch-env sh -c 'echo $RANK/$WORLD_SIZE $MASTER_ADDR'
 
+# Agents give their workers their own ranks and sizes.
+WORLD_SIZE=4 RANK=0 expect $'0/2\n1/2' on_login srun -N2 -n2 --torch-env \
+  bash -c 'torchrun() { echo $RANK/$WORLD_SIZE; }; torchrun --nnodes 2 train.py'
+for plugin in '' --torch-env; do
+  WORLD_SIZE=4 expect $'0/2\n1/2' on_login srun -N2 -n2 $plugin "$torchbridge" run --nproc-per-node 1 \
+    sh -c 'echo $RANK/$WORLD_SIZE'
+done
+WORLD_SIZE=4 expect $'0/2\n1/2' on_login mpirun -np 2 "$torchbridge" run --nproc-per-node 1 \
+  sh -c 'echo $RANK/$WORLD_SIZE'
+
 # The same without the plugin.
 OMP_NUM_THREADS=7 ROLE_NAME=mine MASTER_PORT=29513 expect $'0 7 mine 29513\n1 7 mine 29513' \
   on_login srun -N2 -n2 "$torchbridge" exec -- sh -c 'echo $RANK $OMP_NUM_THREADS $ROLE_NAME $MASTER_PORT'

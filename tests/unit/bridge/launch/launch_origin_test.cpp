@@ -189,5 +189,25 @@ TEST(LaunchOrigin, LeavesOutARankOfTheStepInWhichABatchScriptWasSubmitted) {
   EXPECT_EQ(origin.launch(), "none");
 }
 
+// A script exports WORLD_SIZE=GPUs x nodes for torchrun.
+TEST(OriginOfAgent, HasNoRanksThatAreNotTheLaunchers) {
+  const auto size_of_agent = [](const EnvMap& exported) {
+    const EnvMap mpirun = {{"OMPI_COMM_WORLD_RANK", "1"},
+                           {"OMPI_COMM_WORLD_SIZE", "4"},
+                           {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+    const LaunchOrigin agent = origin_of_agent(
+        LaunchOrigin(with_variables(mpirun, {exported.begin(), exported.end()}), {}));
+    return std::string(agent.environment.get("WORLD_SIZE").value_or("none"));
+  };
+  EXPECT_EQ(size_of_agent({{"WORLD_SIZE", "8"}}), "none");
+  EXPECT_EQ(size_of_agent({{"WORLD_SIZE", "8"}, {"RANK", "1"}}), "none");
+  EnvMap all = {{"RANK", "1"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}};
+  all.set("WORLD_SIZE", "8");
+  EXPECT_EQ(size_of_agent(all), "none");
+  all.set("WORLD_SIZE", "4");
+  EXPECT_EQ(size_of_agent(all), "4");
+}
+
 }  // namespace
 }  // namespace torchbridge
