@@ -85,9 +85,10 @@ Result<ImageSize> image_size(std::span<const std::uint8_t> file);
 
 // Every image becomes RGB: gray images get three equal values, and transparency is dropped, as by
 // Pillow's convert("RGB"). Pixels are sRGB: a PNG file with another gamma is converted. Errors:
-// those of image_size(), and damage: what Pillow rejects, and a wrong checksum of a PNG's image
-// data. A JPEG file has no checksum: changed bytes in it may give other pixels. Warnings of the
-// libraries, about a colour profile or a time for instance, are ignored.
+// those of image_size(), a kind of JPEG that libjpeg-turbo does not decode, and damage: what Pillow
+// rejects, and a wrong checksum of a PNG's image data. A JPEG file has no checksum: changed bytes
+// in it may give other pixels. Warnings of the libraries, about a colour profile or a time for
+// instance, are ignored.
 Result<Image> decode_image(std::span<const std::uint8_t> file);
 
 // Files of tokens, two bytes each, little-endian: nanoGPT's and llm.c's.

@@ -19,6 +19,17 @@ using FileBytes = std::span<const std::uint8_t>;
 // No photograph has more. A small file whose header declares more would take all memory.
 constexpr std::uint64_t kMaxPixels = std::uint64_t{1} << 28;
 
+// What a library reports of an image: damage, but for what it does not support and a lack of
+// memory.
+Error library_error(const std::string& damage, std::string_view text) {
+  constexpr std::string_view kNoDamage[] = {"Unsupported JPEG ", "Unsupported color ",
+                                            "not implemented",   "nsufficient memory",
+                                            "ut of memory",      "emory allocation"};
+  const bool damaged = std::ranges::none_of(
+      kNoDamage, [&](std::string_view part) { return text.find(part) != std::string_view::npos; });
+  return Error{(damaged ? damage : "cannot be decoded: ") + printable(text)};
+}
+
 template <class Width>
 Result<ImageSize> checked_size(Width width, Width height) {
   if (width <= 0 || height <= 0) return Error{"has a width or height of 0 in its header"};
@@ -93,7 +104,7 @@ class Png {
   }
 
  private:
-  Error error() const { return Error{"is a damaged PNG file: " + printable(image_.message)}; }
+  Error error() const { return library_error("is a damaged PNG file: ", image_.message); }
 
   png_image image_{};
 };
@@ -149,9 +160,11 @@ class Jpeg {
   Result<ImageSize> begin(FileBytes file) {
     int width = 0, height = 0, subsampling = 0, colours = 0;
     if (!handle_) return Error{"cannot be decoded: libjpeg-turbo cannot allocate memory"};
-    if (tjDecompressHeader3(handle_.get(), file.data(), file.size(), &width, &height, &subsampling,
-                            &colours) != 0 &&
-        !is_jpeg_warning(tjGetErrorStr2(handle_.get())))
+    const int result = tjDecompressHeader3(handle_.get(), file.data(), file.size(), &width, &height,
+                                           &subsampling, &colours);
+    // A sampling without a name in turbojpeg.h fails this call, but is decoded.
+    const bool is_complete = width > 0 && height > 0 && colours >= 0;
+    if (result != 0 && !is_complete && !is_jpeg_warning(tjGetErrorStr2(handle_.get())))
       return error();
     is_cmyk_ = colours == TJCS_CMYK || colours == TJCS_YCCK;
     return checked_size(width, height);
@@ -181,7 +194,7 @@ class Jpeg {
   };
 
   Error error() const {
-    return Error{"is a damaged JPEG file: " + printable(tjGetErrorStr2(handle_.get()))};
+    return library_error("is a damaged JPEG file: ", tjGetErrorStr2(handle_.get()));
   }
 
   std::unique_ptr<void, Destroy> handle_{tjInitDecompress()};

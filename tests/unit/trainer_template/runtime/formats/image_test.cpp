@@ -5,6 +5,7 @@
 #include <zlib.h>
 
 #include "tests/support/image_files.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
@@ -72,6 +73,23 @@ TEST(Image, DecodesJpeg) {
   for (const auto value : flat->pixels) EXPECT_LE(std::abs(value - 77), 2);
 }
 
+// The files beside these are Pillow's pixels. The JPEG files are from cjpeg -sample: 4x2 is
+// 4x2,1x1,1x1.
+TEST(Image, DecodesUnusualSamplingOfJpegAsPillowDoes) {
+  for (const std::string name : {"4x2", "1x4", "3x1", "cb2x2"}) {
+    const std::string path = in_source("tests/data/images") + "/sampling-" + name;
+    const MappedFile jpeg(path + ".jpg"), png(path + ".png");
+    const auto size = image_size(jpeg.bytes());
+    ASSERT_TRUE(size) << name << ": " << size.error().message;
+    EXPECT_EQ(*size, (ImageSize{9, 13})) << name;
+    const auto image = decode_image(jpeg.bytes()), expected = decode_image(png.bytes());
+    ASSERT_TRUE(image && expected) << name;
+    ASSERT_EQ(image->pixels.size(), expected->pixels.size()) << name;
+    for (std::size_t i = 0; i < image->pixels.size(); ++i)
+      ASSERT_LE(std::abs(image->pixels[i] - expected->pixels[i]), 2) << name << ", value " << i;
+  }
+}
+
 // What is missing of each ink, of black last: Pillow makes (207, 46, 190) of these.
 TEST(Image, DecodesCmykAsPillowDoes) {
   Pixels pixels;
@@ -108,7 +126,8 @@ TEST(Image, DecodesFilesWhoseImageIsNotDamaged) {
   const std::string png = png_file(3, 2, PNG_FORMAT_RGB, kRgb),
                     gray = png_file(3, 2, PNG_FORMAT_GRAY, Pixels(6, 77)),
                     jpeg = jpeg_file(3, 2, TJPF_RGB, kRgb), end = "\xff\xd9";
-  std::string old_jfif = jpeg, extraneous = jpeg, thumbnail = jpeg;
+  std::string old_jfif = jpeg, extraneous = jpeg, thumbnail = jpeg, texts;
+  for (int i = 0; i < 1100; ++i) texts += chunk("tEXt", std::string("key\0value", 9));
   old_jfif.replace(jpeg.find("JFIF") + 5, 2, 2, '\0');
   extraneous.insert(jpeg.size() - end.size(), "\1\2\3");
   thumbnail.insert(2, "\xff\xe1" + big_endian(2 + jpeg.size()).substr(2) + jpeg);
@@ -129,6 +148,7 @@ TEST(Image, DecodesFilesWhoseImageIsNotDamaged) {
        behind_header(png, chunk("cHRM", std::string(32, '\7')))},
       {"month 13", behind_header(png, chunk("tIME", std::string("\7\xe4\15\50\36\106\106")))},
       {"a chunk of a wrong length", behind_header(png, chunk("bKGD", "1"))},
+      {"1,100 texts", behind_header(png, texts)},
       {"bytes behind the end", png + "abc"},
       {"a wrong checksum behind the image", png.substr(0, png.size() - 4) + "abcd"},
       {"JFIF revision 0.00", old_jfif},
@@ -150,15 +170,21 @@ TEST(Image, DecodesFilesWhoseImageIsNotDamaged) {
 TEST(Image, RejectsMalformedFiles) {
   const std::string png = png_file(3, 2, PNG_FORMAT_RGB, kRgb),
                     jpeg = jpeg_file(3, 2, TJPF_RGB, kRgb);
-  std::string wrong_checksum = png, endless = png,
+  std::string wrong_checksum = png, endless = png, lossless = jpeg, twelve_bits = jpeg,
               wrong_gamma = behind_header(png, chunk("gAMA", big_endian(1))), thumbnail = jpeg;
   wrong_gamma[8 + 25 + 8] = 1;
   thumbnail.insert(2, "\xff\xe1" + big_endian(2 + jpeg.size()).substr(2) + jpeg);
   wrong_checksum[45] = static_cast<char>(wrong_checksum[45] ^ 1);
   endless.replace(16, 8, std::string("\x7f\xff\xff\xff\x7f\xff\xff\xff"));
+  const std::size_t frame = jpeg.find("\xff\xc0");
+  ASSERT_NE(frame, std::string::npos);
+  lossless[frame + 1] = '\xc3';
+  twelve_bits[frame + 4] = 12;
   const struct {
     std::string file, expected;
   } kCases[] = {
+      {lossless, "cannot be decoded: Unsupported JPEG process"},
+      {twelve_bits, "cannot be decoded: Unsupported JPEG data precision 12"},
       {"", "byte 0: expected the signature of a PNG or JPEG file"},
       {"GIF89a", "byte 0: expected the signature"},
       {png.substr(0, 20), "is a damaged PNG file"},
