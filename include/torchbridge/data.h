@@ -57,6 +57,11 @@ class Dataset {
   // checkpoint holds a fingerprint of them, so that training does not resume within an epoch of
   // other data. No pieces: no fingerprint.
   virtual std::vector<std::span<const std::byte>> contents() const { return {}; }
+  // The names of the classes, in the order of their numbers; empty: they have none. A run has the
+  // same ones in training, evaluation, --resume and --predict.
+  virtual std::vector<std::string> class_names() const { return {}; }
+  // What the user should know about its files: open_task() prints it on rank 0. Empty: nothing.
+  virtual std::string note() const { return {}; }
 };
 
 // A new tensor on the CPU for a batch: in pinned memory where the loader will copy it to a GPU.
@@ -199,21 +204,27 @@ struct ImageFolderOptions {
   std::int64_t height = 224, width = 224;
   // False: only collate() finds what is no image (LoaderOptions::skipped).
   bool check_headers = true;
+  // The names of the classes, in the order of their numbers: class_names() of the training set, for
+  // an evaluation set, which may lack some of them. Empty: the names of the folders.
+  std::vector<std::string> classes = {};
 };
 
 // A folder of labelled images: one folder a class, as torchvision's ImageFolder reads it. inputs:
 // [samples, 3, height, width] float from 0 to 1; targets: [samples] int64, the class. Classes are
-// numbered in the alphabetical order of their folders' names, images in that of their paths. Images
-// are decoded in collate().
+// numbered in the alphabetical order of their folders' names, images in torchvision's: by folder
+// within the class, then by name. Links are followed. Images are decoded in collate().
 class ImageFolder : public Dataset {
  public:
   // Reads the header of every file, unless options.check_headers is false. Throws TrainError, which
-  // names the file or folder: no classes, a class without images, a file that is not .png, .jpg or
-  // .jpeg or does not begin like one. Names that begin with a dot are ignored.
+  // names the file or folder: no classes, a class without images, one that is not in
+  // options.classes, an image that does not begin like a PNG or JPEG file. Names that begin with a
+  // dot are ignored; other files that are not .png, .jpg or .jpeg are passed over: note() counts
+  // them.
   ImageFolder(const std::filesystem::path& folder, const ImageFolderOptions& options);
 
   std::int64_t size() const override { return std::ssize(images_); }
-  const std::vector<std::string>& classes() const { return classes_; }
+  std::vector<std::string> class_names() const override { return classes_; }
+  std::string note() const override;
   Batch collate(std::span<const std::int64_t> indices) const override;
   // Names and sizes of the files: to read them all would take too long.
   std::vector<std::span<const std::byte>> contents() const override {
@@ -226,12 +237,15 @@ class ImageFolder : public Dataset {
     std::int64_t label = 0;
   };
 
-  void read_class(const std::filesystem::path& folder);
+  void read_class(const std::filesystem::path& folder, std::int64_t label);
+  void pass_over(const std::filesystem::path& file);
 
   const ImageFolderOptions options_;
   std::vector<std::string> classes_;
   std::vector<Labelled> images_;
   std::string listing_;  // "cat/7.png 1234\n" ...
+  std::int64_t passed_over_ = 0;
+  std::filesystem::path first_passed_over_;
 };
 
 // A part of the file, as fractions of its length.

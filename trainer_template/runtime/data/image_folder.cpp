@@ -7,6 +7,10 @@
 #include <torchbridge/errors.h>
 #include <torchbridge/formats.h>
 
+#include "bridge/base/env_map.h"
+#include "bridge/base/message_text.h"
+#include "bridge/base/nearest_name.h"
+
 namespace torchbridge::train {
 namespace {
 
@@ -41,6 +45,27 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
+// All that are not hidden, in torchvision's order: sorted(os.walk(folder, followlinks=True)).
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<std::pair<std::string, std::string>> files;  // folder, name
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(
+           folder, fs::directory_options::follow_directory_symlink, error);
+       !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (hidden(path)) {
+      entry.disable_recursion_pending();
+    } else if (!is_folder(path)) {
+      files.emplace_back(path.parent_path().string(), path.filename().string());
+    }
+  }
+  if (error) fail(folder, "cannot be read: " + error.message());
+  std::ranges::sort(files);
+  std::vector<fs::path> paths;
+  for (const auto& [parent, name] : files) paths.push_back(fs::path(parent) / name);
+  return paths;
+}
+
 // [3, height, width] float from 0 to 1.
 at::Tensor decoded(const fs::path& path) {
   const MappedFile file(path);
@@ -56,34 +81,55 @@ at::Tensor decoded(const fs::path& path) {
 }  // namespace
 
 ImageFolder::ImageFolder(const fs::path& folder, const ImageFolderOptions& options)
-    : options_(options) {
+    : options_(options), classes_(options.classes) {
   if (!is_folder(folder))
     fail(folder, "is not a folder; expected one with a folder of images for each class");
   for (const fs::path& path : entries(folder)) {
-    if (!is_folder(path)) fail(path, "is a file; expected only folders, one for each class");
-    classes_.push_back(path.filename().string());
-    read_class(path);
+    if (!is_folder(path)) {
+      pass_over(path);
+      continue;
+    }
+    const std::string name = path.filename().string();
+    if (options.classes.empty()) classes_.push_back(name);
+    const auto found = std::ranges::find(classes_, name);
+    if (found == classes_.end())
+      fail(path, "is a class that the training set does not have" + did_you_mean(name, classes_));
+    read_class(path, found - classes_.begin());
   }
   if (classes_.empty()) fail(folder, "has no folders; expected one for each class");
+  if (images_.empty()) fail(folder, "has no images in .png, .jpg or .jpeg");
 }
 
-void ImageFolder::read_class(const fs::path& folder) {
+void ImageFolder::read_class(const fs::path& folder, std::int64_t label) {
   const std::size_t before = images_.size();
-  for (const fs::path& path : entries(folder)) {
-    if (is_folder(path)) fail(path, "is a folder; expected only images");
-    if (!has_image_ending(path)) fail(path, "expected a name that ends in .png, .jpg or .jpeg");
+  for (const fs::path& path : files_below(folder)) {
+    if (!has_image_ending(path)) {
+      pass_over(path);
+      continue;
+    }
     if (options_.check_headers) {
       const MappedFile file(path);
       if (const auto size = image_size(file.bytes()); !size) fail(path, size.error().message);
     }
-    images_.push_back({path, std::ssize(classes_) - 1});
+    images_.push_back({path, label});
     std::error_code error;
     const std::uintmax_t size = fs::file_size(path, error);
     if (error) fail(path, "cannot be read: " + error.message());
     listing_ +=
-        classes_.back() + "/" + path.filename().string() + " " + std::to_string(size) + "\n";
+        path.lexically_relative(folder.parent_path()).string() + " " + std::to_string(size) + "\n";
   }
-  if (images_.size() == before) fail(folder, "has no images");
+  if (options_.classes.empty() && images_.size() == before)
+    fail(folder, "has no images in .png, .jpg or .jpeg");
+}
+
+void ImageFolder::pass_over(const fs::path& file) {
+  if (++passed_over_ == 1) first_passed_over_ = file;
+}
+
+std::string ImageFolder::note() const {
+  if (passed_over_ == 0) return {};
+  return formatted("{} passed over, not .png, .jpg or .jpeg: the first is {}",
+                   counted(passed_over_, "file"), printable(first_passed_over_.string()));
 }
 
 Batch ImageFolder::collate(std::span<const std::int64_t> indices) const {

@@ -1,5 +1,6 @@
 #include "trainer_template/runtime/run/agreement.h"
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 
@@ -75,6 +76,26 @@ void check_same_sizes(const Task& task, const std::string& data, ProcessGroup& g
           formatted("--data {} has {} here and {} on rank 0; all ranks need the same data", data,
                     own, of_rank_0));
   });
+}
+
+std::vector<std::string> printed_class_names(const Dataset& dataset) {
+  std::vector<std::string> names = dataset.class_names();
+  for (std::string& name : names) name = printable(name);
+  return names;
+}
+
+void check_same_classes(const Dataset& train_set, const std::vector<std::string>& classes,
+                        const std::string& owner) {
+  const std::vector<std::string> trained = printed_class_names(train_set);
+  if (trained.empty() || classes.empty() || trained == classes) return;
+  const auto differs = std::ranges::mismatch(trained, classes);
+  const auto shown = [](auto name, const auto& names) {
+    return name == names.end() ? "missing" : "'" + *name + "'";
+  };
+  throw TrainError(
+      formatted("class {} is {} in the training set and {} in {}: both need the same classes",
+                differs.in1 - trained.begin(), shown(differs.in1, trained),
+                shown(differs.in2, classes), owner));
 }
 
 }  // namespace torchbridge::train

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <torchbridge/options.h>
 #include <torchbridge/process_group.h>
@@ -15,5 +16,14 @@ namespace torchbridge::train {
 // options, or --data.
 void check_same_options(const Options& options, ProcessGroup& group);
 void check_same_sizes(const Task& task, const std::string& data, ProcessGroup& group);
+
+// The names of a data set's classes as they are printed: a checkpoint has them.
+std::vector<std::string> printed_class_names(const Dataset& dataset);
+
+// Not collective. Throws TrainError, which names the first class that differs from the training
+// set's: a model's outputs would stand for other classes. Without names on one side nothing is
+// compared.
+void check_same_classes(const Dataset& train_set, const std::vector<std::string>& classes,
+                        const std::string& owner);
 
 }  // namespace torchbridge::train

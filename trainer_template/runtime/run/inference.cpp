@@ -16,6 +16,7 @@
 #include "trainer_template/runtime/checkpoint/load.h"
 #include "trainer_template/runtime/checkpoint/select_checkpoint.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/run/agreement.h"
 
 namespace torchbridge::train {
 namespace {
@@ -80,6 +81,9 @@ void run_inference(const Options& options, ProcessGroup& group) {
   all_or_none(group, [&] { kind = &kind_of(options, weights); });
   const Options chosen = chosen_of(options, *kind, weights);
   const auto task = open_task(group, chosen);
+  all_or_none(group, [&] {
+    check_same_classes(task->train_set(), weights.manifest.state.classes, "the checkpoint");
+  });
   const auto model = make_model(group, *task, chosen);
   init_from(weights.file, tensors_of(*model), group);
   model->eval();

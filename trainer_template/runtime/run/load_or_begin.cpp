@@ -18,6 +18,7 @@
 #include "trainer_template/runtime/base/own_name.h"
 #include "trainer_template/runtime/checkpoint/load.h"
 #include "trainer_template/runtime/checkpoint_format/fingerprint.h"
+#include "trainer_template/runtime/run/agreement.h"
 #include "trainer_template/runtime/training/accumulation.h"
 
 namespace torchbridge::train {
@@ -168,11 +169,13 @@ TrainState load_or_begin(const Options& options, const Dataset& train_set,
                     printable(options.data)));
     check_order(options, start);
     check_train_set(options, start, train_set.size(), fingerprint);
+    check_same_classes(train_set, state.classes, "the checkpoint");
     check_position(options.sampler(train_set.size(), group), state.position);
     check_batch_size(options, train_set.size(), group);
   });
   scale_steps(start, options, train_set.size(), group);
   state.train_set = fingerprint;
+  state.classes = printed_class_names(train_set);
   save_numbers(kTrainSet, {{kSamples, static_cast<double>(train_set.size())}}, state.parts);
   return std::move(state);
 }

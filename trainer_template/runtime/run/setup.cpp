@@ -8,12 +8,21 @@
 #include <torchbridge/training.h>
 
 #include "bridge/base/message_text.h"
+#include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/run/agreement.h"
 
 namespace torchbridge::train {
 std::unique_ptr<Task> open_task(ProcessGroup& group, const Options& options) {
   std::unique_ptr<Task> task;
-  all_or_none(group, [&] { task = options.kind->open(options.task_settings()); });
+  all_or_none(group, [&] {
+    task = options.kind->open(options.task_settings());
+    check_same_classes(task->train_set(), printed_class_names(task->eval_set()),
+                       "the evaluation set");
+  });
+  for (const Dataset* dataset : {&task->train_set(), &task->eval_set()}) {
+    if (const std::string note = dataset->note(); group.is_first() && !note.empty())
+      print_message(note);
+  }
   check_same_sizes(*task, options.data, group);
   return task;
 }
