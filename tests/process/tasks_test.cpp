@@ -112,6 +112,31 @@ TEST_F(Tasks, ATablesNumbersAreScaledBeforeTheyAreRounded) {
   EXPECT_LT(losses(folder_ / "m").back(), 1e-4);
 }
 
+// The sum of 64 times 1700000000.1 is rounded. Another value in test.csv has no effect either.
+TEST_F(Tasks, AConstantColumnOfATableHasNoEffect) {
+  const auto numbers = [&](const std::string& trained, const std::string& tested) {
+    for (const auto& [file, value] : {std::pair("train.csv", trained), {"test.csv", tested}}) {
+      std::string rows = "constant,target\n";
+      for (int i = 0; i < 64; ++i) rows += value + "," + std::to_string(i % 8) + "\n";
+      folder_.write(file, rows);
+    }
+    std::filesystem::remove(folder_ / "m");
+    Ranks alone(1, trainer({"--task", "table", "--data", folder_.path(), "--epochs", "2",
+                            "--metrics", folder_ / "m"}));
+    EXPECT_EQ(alone.wait(), kOneGood) << alone.errors();
+    auto all = losses(folder_ / "m");
+    const std::string text = folder_.read("m"), key = "\"eval_loss\":";
+    all.push_back(std::stod(text.substr(text.rfind(key) + key.size())));
+    return all;
+  };
+  const auto expected = numbers("0", "0");
+  EXPECT_EQ(expected.size(), 5u);
+  for (const char* value : {"1700000000", "1700000000.1", "1e15"}) {
+    EXPECT_EQ(numbers(value, value), expected) << value;
+    EXPECT_EQ(numbers(value, "1700086400"), expected) << value;
+  }
+}
+
 TEST_F(Tasks, LeavesOutSamplesThatCannotBeRead) {
   std::string tokens;
   for (int i = 0; i < 400; ++i)

@@ -1,4 +1,5 @@
 // --task table: predicts a number from numbers.
+#include <limits>
 #include <numeric>
 
 #include <ATen/TensorOperators.h>
@@ -19,10 +20,12 @@ namespace {
 // Mean and standard deviation of columns.
 struct Scale {
   at::Tensor mean, deviation;
-  // A constant column gets deviation 1, which avoids a division by 0.
-  static Scale of(const at::Tensor& values) {
-    const at::Tensor deviation = values.std(0, /*unbiased=*/false);
-    return {values.mean(0), at::where(deviation > 0, deviation, 1)};
+  // Around the first row: the rounded sum of a constant column, such as 1700000000, would give it a
+  // mean beside its value and a deviation near 0.
+  static Scale of(const at::Tensor& values, double deviation_of_constants) {
+    const at::Tensor first = values[0], shifted = values - first;
+    const at::Tensor deviation = shifted.std(0, /*unbiased=*/false);
+    return {first + shifted.mean(0), at::where(deviation > 0, deviation, deviation_of_constants)};
   }
 };
 
@@ -92,8 +95,9 @@ class TableRegression : public Task {
           "': train.csv and test.csv have different columns, or another order of columns");
     }
     const Batch rows = whole(train_);
-    inputs_ = Scale::of(rows.inputs);
-    target_ = Scale::of(rows.targets);
+    // A constant input has no effect, also if it has another value in a later row.
+    inputs_ = Scale::of(rows.inputs, std::numeric_limits<double>::infinity());
+    target_ = Scale::of(rows.targets, 1);
   }
 
   const Dataset& train_set() const override { return train_; }
