@@ -169,6 +169,12 @@ void FullDisk::before(const std::string& operation) {
   throw TrainError("cannot " + operation + ": " + std::strerror(error_));
 }
 
+void KeepingFiles::remove(const fs::path& path) {
+  if (path.filename().string().find(part_) != std::string::npos)
+    throw TrainError("cannot remove '" + path.string() + "'");
+  FileLayer::remove(path);
+}
+
 void SlowDisk::before(const std::string& operation) {
   if (operation != "write") return;
   std::unique_lock lock(mutex_);

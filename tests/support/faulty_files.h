@@ -93,6 +93,17 @@ class FullDisk final : public WatchedFiles {
   bool once_, failed_ = false;
 };
 
+// A path whose name has this part is not removed.
+class KeepingFiles final : public WatchedFiles {
+ public:
+  explicit KeepingFiles(std::string part) : part_(std::move(part)) {}
+  void remove(const std::filesystem::path& path) override;
+
+ private:
+  void before(const std::string&) override {}
+  const std::string part_;
+};
+
 // Writes wait from hold() until go_on().
 class SlowDisk final : public WatchedFiles {
  public:

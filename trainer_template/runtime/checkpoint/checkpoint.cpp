@@ -60,7 +60,8 @@ Checkpoints::Checkpoints(ProcessGroup& group, CheckpointOptions options, FileLay
   if (!enabled()) return;
   link_ = group_.compared_link();
   all_or_none(group_, [&] {
-    if (group_.is_first()) lock_ = std::make_unique<Socket>(acquire_folder(options_.folder));
+    if (group_.is_first())
+      lock_ = std::make_unique<Socket>(acquire_folder(options_.folder, files_));
   });
   check_saves(options_.folder, group_, files_);
   run_ = group_.broadcast(random_token().substr(0, kRunDigits));

@@ -81,7 +81,7 @@ Socket lock_folder(const fs::path& folder) {
 // A step folder gets its name after all its files are written and synced. So a valid one without
 // DONE is a checkpoint, and gets DONE. An invalid one was damaged later, and is renamed, not
 // removed.
-void resolve_steps_without_done(const fs::path& root) {
+void resolve_steps_without_done(const fs::path& root, FileLayer& files) {
   std::map<fs::path, std::string> damaged;
   for (const std::int64_t step : steps_without_done(root)) {
     const fs::path folder = root / step_folder(step);
@@ -92,8 +92,8 @@ void resolve_steps_without_done(const fs::path& root) {
                     manifest ? "its manifest is of another step" : manifest.error().message);
       continue;
     }
-    real_files().remove(folder / kDoneFile);  // it may be a link or a folder
-    mark_complete(real_files(), folder);
+    files.remove(folder / kDoneFile);  // it may be a link or a folder
+    mark_complete(files, folder);
     print_message(formatted("checkpoint {} has no {}, but all its files are valid: {} is written",
                             folder.string(), kDoneFile, kDoneFile));
   }
@@ -102,16 +102,36 @@ void resolve_steps_without_done(const fs::path& root) {
                      "; there is no complete checkpoint: to start from step 0, remove the folder "
                      "or give another --checkpoint-dir");
   }
-  for (const auto& [folder, fault] : damaged) rename_to_aside(real_files(), folder, fault);
+  for (const auto& [folder, fault] : damaged) {
+    try {
+      rename_to_aside(files, folder, fault);
+    } catch (const TrainError& error) {  // no run reads it under its name either
+      print_message(formatted("{}; {}", fault, error.what()));
+    }
+  }
+}
+
+// What stays takes room, and is no checkpoint: NFS keeps a file for a process that has it open, and
+// in a group's folder it may be another user's.
+void remove_leftovers(const fs::path& root, FileLayer& files) {
+  std::int64_t count = 0;
+  std::string fault;
+  for (const fs::path& path : leftovers(root)) {
+    const std::string error = files.try_remove(path);
+    if (!error.empty() && count++ == 0) fault = error;
+  }
+  if (count > 0)
+    print_message(formatted("checkpoint folder '{}' keeps {} of earlier runs: {}", root.string(),
+                            counted(count, "leftover"), fault));
 }
 
 }  // namespace
 
-Socket acquire_folder(const fs::path& folder) {
+Socket acquire_folder(const fs::path& folder, FileLayer& files) {
   make_root(folder);
   Socket lock = lock_folder(folder);
-  for (const fs::path& path : leftovers(folder)) real_files().remove(path);
-  resolve_steps_without_done(folder);
+  remove_leftovers(folder, files);
+  resolve_steps_without_done(folder, files);
   return lock;
 }
 
@@ -143,8 +163,8 @@ void check_saves(const fs::path& root, ProcessGroup& group, FileLayer& files) {
       files.sync_folder(trial);
       files.rename(trial, renamed);
       files.sync_folder(root);
-      files.remove(renamed);
     });
+    if (const std::string stays = files.try_remove(renamed); !stays.empty()) print_message(stays);
   });
 }
 

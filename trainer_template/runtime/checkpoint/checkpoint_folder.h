@@ -12,11 +12,11 @@
 namespace torchbridge::train {
 
 // Creates the folder if it is missing, waits up to 5 s for its lock, and removes unfinished saves
-// of killed runs. A step without DONE gets it if its files are valid, else it is renamed to
-// step-N.aside. The returned descriptor holds the lock; on a file system without locks it holds
-// none, and a message is printed. Not collective: for rank 0. Throws TrainError, also if another
-// run has the lock, or if there are only damaged steps without DONE.
-Socket acquire_folder(const std::filesystem::path& folder);
+// of killed runs; a message tells what cannot be removed. A step without DONE gets it if its files
+// are valid, else it is renamed to step-N.aside. The returned descriptor holds the lock; on a file
+// system without locks it holds none, and a message is printed. Not collective: for rank 0. Throws
+// TrainError, also if another run has the lock, or if there are only damaged steps without DONE.
+Socket acquire_folder(const std::filesystem::path& folder, FileLayer& files);
 
 // Waits up to 4 s until this rank sees `path`, which rank 0 sees: a network file system may show it
 // late. False if it does not appear.

@@ -158,6 +158,13 @@ void FileLayer::remove(const fs::path& path) {
   if (error) fail("remove", path, error.value());
 }
 
+std::string FileLayer::try_remove(const fs::path& path) try {
+  remove(path);
+  return {};
+} catch (const TrainError& error) {
+  return error.what();
+}
+
 void FileLayer::write_synced(const fs::path& path, std::span<const std::string_view> parts) {
   const auto file = open(path, Owner::kOne);
   std::uint64_t offset = 0;

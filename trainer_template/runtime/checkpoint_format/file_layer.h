@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace torchbridge::train {
@@ -52,6 +53,8 @@ class FileLayer {
   // Removes a file, or a folder with its content. A missing path is no error.
   virtual void remove(const std::filesystem::path& path);
 
+  // remove(), but returns an error as text instead of throwing; empty if there was none.
+  std::string try_remove(const std::filesystem::path& path);
   // Writes the parts one after the other as a new file, and syncs it.
   void write_synced(const std::filesystem::path& path, std::span<const std::string_view> parts);
 };

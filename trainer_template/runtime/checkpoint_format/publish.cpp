@@ -44,6 +44,21 @@ void check_sizes(const fs::path& folder, const Manifest& manifest, milliseconds 
   }
 }
 
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
+// Renamed first: an interrupted removal must not leave a folder that looks complete, and what
+// cannot be removed must not keep the name. Returns why the renamed one stays; empty if it is gone.
+std::string remove_step(FileLayer& files, const fs::path& folder) {
+  fs::path removed = folder.parent_path() /
+                     (std::string(kTemporaryPrefix) + "removed-" + folder.filename().string());
+  while (is_there(removed)) removed += "-";  // of an earlier removal
+  files.rename(folder, removed);
+  return files.try_remove(removed);
+}
+
 }  // namespace
 
 bool becomes_visible(const std::function<bool()>& is_there,
@@ -69,9 +84,8 @@ std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps,
 
 void rename_to_aside(FileLayer& files, const fs::path& folder, const std::string& why) {
   const fs::path aside = folder.string() + std::string(kAsideSuffix);
-  std::error_code ignored;
-  const bool replaces_another = fs::exists(fs::symlink_status(aside, ignored));
-  files.remove(aside);
+  const bool replaces_another = is_there(aside);
+  if (replaces_another) remove_step(files, aside);
   files.rename(folder, aside);
   print_message(
       formatted("checkpoint {} renamed to {}{}: {}; remove it with rm -r if you do not need it",
@@ -82,7 +96,7 @@ void rename_to_aside(FileLayer& files, const fs::path& folder, const std::string
 void rename_newer_to_aside(FileLayer& files, const fs::path& root, std::int64_t step) {
   const std::vector<std::int64_t> steps = complete_steps(root);
   if (steps.empty() || steps.front() <= step) return;
-  point_latest_to(files, root, step);
+  point_latest_to(files, root, step);  // update_latest_and_prune() reports an error
   for (const std::int64_t newer : steps) {
     if (newer > step)
       rename_to_aside(
@@ -103,8 +117,8 @@ void publish(FileLayer& files, const fs::path& root, const fs::path& temporary,
   const fs::path folder = root / step_folder(manifest.state.step);
   if (is_complete(folder)) {
     rename_to_aside(files, folder, "this run saved another checkpoint of that step");
-  } else {
-    files.remove(folder);
+  } else if (is_there(folder)) {
+    remove_step(files, folder);
   }
   files.rename(temporary, folder);
   files.sync_folder(root);
@@ -117,44 +131,43 @@ void mark_complete(FileLayer& files, const fs::path& folder) {
   files.sync_folder(folder);
 }
 
-void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) {
-  if (const std::string fault = latest_link_error(root); !fault.empty()) throw TrainError(fault);
+std::string point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) try {
+  if (const std::string fault = latest_link_error(root); !fault.empty()) return fault;
   const fs::path link = root / kLatestLink,
                  aside = root / (std::string(kTemporaryPrefix) + kLatestLink);
   files.remove(aside);
-  if (!fs::exists(root / step_folder(step))) return files.remove(link);
-  if (!files.link(step_folder(step), aside)) return;
+  if (!is_there(root / step_folder(step))) return files.try_remove(link);
+  if (!files.link(step_folder(step), aside)) return {};
   files.rename(aside, link);
   files.sync_folder(root);
+  return {};
+} catch (const TrainError& error) {
+  return error.what();
 }
 
 std::string update_latest_and_prune(FileLayer& files, const fs::path& root, std::int64_t newest,
-                                    const Retention& retention) try {
-  const std::string fault = latest_link_error(root);
-  if (fault.empty()) point_latest_to(files, root, newest);
+                                    const Retention& retention) {
+  std::string fault = point_latest_to(files, root, newest);
   for (const std::int64_t step : steps_to_remove(complete_steps(root), retention)) {
     failpoint("prune");
-    // Renamed first: an interrupted removal must not leave a folder that looks complete.
-    const fs::path aside = root / (std::string(kTemporaryPrefix) + "removed-" + step_folder(step));
-    files.remove(aside);
-    files.rename(root / step_folder(step), aside);
-    files.remove(aside);
+    std::string stays;
+    try {
+      stays = remove_step(files, root / step_folder(step));
+    } catch (const TrainError& error) {
+      stays = error.what();
+    }
+    if (fault.empty() && !stays.empty())
+      fault = formatted("not all older ones were removed: {}", stays);
   }
   return fault;
-} catch (const std::exception& error) {
-  return formatted("not all older ones were removed: {}", error.what());
 }
 
 void remove_unpublished(FileLayer& files, const fs::path& root, const fs::path& temporary,
                         std::int64_t step) noexcept {
   const fs::path folder = root / step_folder(step);
   for (const fs::path& path : {temporary, folder}) {
-    try {
-      // With DONE the checkpoint is complete, whatever failed after that.
-      if (path == temporary || !is_complete(folder)) files.remove(path);
-    } catch (const std::exception&) {
-      // The disk may reject all further operations.
-    }
+    // With DONE the checkpoint is complete, whatever failed after that.
+    if (path == temporary || !is_complete(folder)) files.try_remove(path);
   }
 }
 

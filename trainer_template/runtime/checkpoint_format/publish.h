@@ -53,12 +53,12 @@ void publish(FileLayer& files, const std::filesystem::path& root,
 void mark_complete(FileLayer& files, const std::filesystem::path& folder);
 
 // Makes `latest` a link to the checkpoint of `step`, synced; removes `latest` if there is no such
-// checkpoint. Does nothing on a file system without links. Throws TrainError, also if `latest` is a
-// folder.
-void point_latest_to(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
+// checkpoint. Does nothing on a file system without links. Returns an error as text, also if
+// `latest` is a folder; empty if there was none.
+std::string point_latest_to(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
 
 // After publish(): updates `latest`, then removes the checkpoints that are not kept, also if
-// `latest` is a folder. Returns an error as one line instead of throwing, because the new
+// `latest` cannot be updated. Returns an error as one line instead of throwing, because the new
 // checkpoint is complete; empty if there was no error.
 std::string update_latest_and_prune(FileLayer& files, const std::filesystem::path& root,
                                     std::int64_t newest, const Retention& retention);

@@ -337,6 +337,37 @@ TEST_F(Checkpoint, RemovesUnfinishedSavesOfKilledRuns) {
   EXPECT_FALSE(fs::exists(root_ / ".tmp-step-00000002"));
 }
 
+// As one that NFS keeps for a process that has a file of it open, or another user's.
+TEST_F(Checkpoint, IsResumedIfSomethingOfEarlierRunsCannotBeRemoved) {
+  train_to(1);
+  for (const char* name : {".tmp-removed-step-00000001", ".tmp-step-00000002"})
+    fs::create_directory(root_ / name);
+  KeepingFiles files(".tmp-");
+  testing::internal::CaptureStderr();
+  {
+    Checkpoints checkpoints(alone(), options(), files);
+    EXPECT_EQ(resume_in(checkpoints)->state.step, 1);
+    save_in(checkpoints, 2);
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(contains(said, "checkpoint folder '" + root_.string() +
+                                 "' keeps 2 leftovers of earlier runs: cannot remove '" +
+                                 (root_ / ".tmp-removed-step-00000001").string() + "'"));
+  EXPECT_EQ(step_of_resume(), 2);
+  EXPECT_TRUE(leftovers(root_).empty());
+}
+
+TEST_F(Checkpoint, IsResumedIfADamagedOneCannotBeRenamed) {
+  train_to(1);
+  fs::create_directory(root_ / "step-00000002");
+  FullDisk disk(0, EACCES, /*once=*/true);
+  testing::internal::CaptureStderr();
+  const Socket lock = acquire_folder(root_, disk);
+  EXPECT_TRUE(
+      contains(testing::internal::GetCapturedStderr(),
+               "has no DONE, and manifest.json is missing or cannot be read; cannot rename: "));
+}
+
 TEST_F(Checkpoint, GetsDoneIfItsFilesAreValid) {
   train_to(1);
   fs::remove(root_ / "step-00000001/DONE");
