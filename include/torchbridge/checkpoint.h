@@ -12,12 +12,9 @@
 #include <torchbridge/model_tensors.h>
 #include <torchbridge/train_state.h>
 
-namespace torchbridge {
-class Socket;
-}
-
 namespace torchbridge::train {
 
+class FolderLock;
 class Heartbeat;
 class Optimizer;
 class ProcessGroup;
@@ -90,7 +87,8 @@ class Checkpoints {
 
   // Writes a checkpoint, each rank its shards. Does nothing without a folder, or if this step is
   // saved already or is being saved. A failed write is no error: rank 0 prints a message, the older
-  // checkpoints stay, and the next save tries again. With `async` it returns at once, and the
+  // checkpoints stay, and the next save tries again. Throws TrainError if another run has taken the
+  // folder, as one can on a file system without locks. With `async` it returns at once, and the
   // optimizer's next step waits until parameters and state are copied. Other code that writes them
   // calls wait_copied() first; a write without it makes the save fail. Buffers are copied before
   // this returns. Tensors on a GPU are copied on a separate stream, and the stream of the
@@ -125,8 +123,8 @@ class Checkpoints {
   ProcessGroup& group_;
   CheckpointOptions options_;
   FileLayer& files_;
-  std::shared_ptr<Heartbeat> link_;  // for the reports of other ranks; null with one rank
-  std::unique_ptr<Socket> lock_;     // on rank 0: the descriptor that holds the folder's lock
+  std::shared_ptr<Heartbeat> link_;   // for the reports of other ranks; null with one rank
+  std::unique_ptr<FolderLock> lock_;  // on rank 0
   std::string run_;  // random id of this run in the names of temporary files; the same on all ranks
   int saves_ = 0;    // number of saves started
   std::filesystem::path last_saved_;

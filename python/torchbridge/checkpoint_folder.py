@@ -174,5 +174,11 @@ def _mapped(path):
 
 def _sync(path):
     descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+            raise
+        # Any other error says that the file system cannot sync.
+    finally:
+        os.close(descriptor)

@@ -24,8 +24,9 @@ bool lock_file(const Socket& file, const std::string& what) {
   const auto deadline = Clock::now() + kLockTimeout;
   while (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) {
-      print_message(formatted("{} cannot be locked ({}): a second run that uses it is not detected",
-                              what, std::strerror(errno)));
+      print_message(formatted(
+          "{} cannot be locked ({}): a second run that uses it is not detected at its start", what,
+          std::strerror(errno)));
       return true;
     }
     if (Clock::now() > deadline) return false;

@@ -61,7 +61,7 @@ Checkpoints::Checkpoints(ProcessGroup& group, CheckpointOptions options, FileLay
   link_ = group_.compared_link();
   all_or_none(group_, [&] {
     if (group_.is_first())
-      lock_ = std::make_unique<Socket>(acquire_folder(options_.folder, files_));
+      lock_ = std::make_unique<FolderLock>(acquire_folder(options_.folder, files_));
   });
   check_saves(options_.folder, group_, files_);
   run_ = group_.broadcast(random_token().substr(0, kRunDigits));
@@ -209,6 +209,9 @@ NamedTensors Checkpoints::saved_tensors(const ModelTensors& model) {
 // `copies`: training continues, and may change what is saved once it is copied.
 void Checkpoints::start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer,
                         bool copies) {
+  all_or_none(group_, [&] {
+    if (lock_) lock_->check();
+  });
   const int rank = group_.rank(), ranks = group_.world_size();
   Manifest manifest{.state = state,
                     .world_size = ranks,

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -14,10 +15,13 @@
 
 #include <torchbridge/errors.h>
 
+#include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
+#include "bridge/net/host_names.h"
 #include "bridge/net/random_token.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/file_lock.h"
+#include "trainer_template/runtime/base/file_support.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint_format/publish.h"
 #include "trainer_template/runtime/checkpoint_format/verify.h"
@@ -27,6 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kLockFile = ".lock";
 const std::string kAdvice = "; give a --checkpoint-dir that all ranks can write to";
 
 // The errors of `operation` get the advice.
@@ -62,21 +67,52 @@ void make_root(const fs::path& folder) {
   with_advice([&] { real_files().make_folder(folder); });
 }
 
-Socket lock_folder(const fs::path& folder) {
-  const fs::path path = folder / ".lock";
+// Of the run that has, or had, the folder; empty if it cannot be read.
+std::string holder_of(const fs::path& folder) {
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const Socket file(::open((folder / kLockFile).c_str(), kFlags));
+  std::string holder(256, '\0');
+  const ssize_t size = ::read(file.descriptor(), holder.data(), holder.size());
+  return printable(holder.substr(0, std::max<ssize_t>(size, 0)));
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const fs::path& folder)
+    : folder_(folder),
+      holder_(
+          formatted("{} on {}, process {}", random_token().substr(0, 8), host_name(), getpid())) {
+  const fs::path path = folder / kLockFile;
   // Who may write to the folder may lock it, and nobody else: flock() needs no right to write.
   struct stat status {};
   const mode_t writers = ::stat(folder.c_str(), &status) == 0 ? status.st_mode & 0222 : 0200;
-  Socket lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, writers * 3));
-  if (!lock.open())
-    throw TrainError(formatted("cannot write to checkpoint folder '{}': {}{}", folder.string(),
-                               std::strerror(errno), kAdvice));
-  if (lock_file(lock, formatted("checkpoint folder '{}'", folder.string()))) return lock;
-  throw TrainError(
-      formatted("checkpoint folder '{}' is in use by another run; wait for it, end it (under "
-                "Slurm: squeue, scancel), or give another --checkpoint-dir",
-                folder.string()));
+  file_ = Socket(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, writers * 3));
+  const auto check = [&](bool is_good) {
+    if (!is_good)
+      throw TrainError(formatted("cannot write to checkpoint folder '{}': {}{}", folder.string(),
+                                 std::strerror(errno), kAdvice));
+  };
+  check(file_.open());
+  if (!lock_file(file_, formatted("checkpoint folder '{}'", folder.string())))
+    throw TrainError(
+        formatted("checkpoint folder '{}' is in use by another run ({}); wait for it, end it "
+                  "(under Slurm: squeue, scancel), or give another --checkpoint-dir",
+                  folder.string(), holder_of(folder)));
+  check(ftruncate(file_.descriptor(), 0) == 0 &&
+        pwrite(file_.descriptor(), holder_.data(), holder_.size(), 0) == std::ssize(holder_));
 }
+
+// Opens the file again: only then does NFS ask the server.
+void FolderLock::check() const {
+  const std::string holder = holder_of(folder_);
+  if (!holder.empty() && holder != holder_)
+    throw TrainError(formatted(
+        "checkpoint folder '{}' is in use by another run ({}), which started later; give one of "
+        "the runs another --checkpoint-dir",
+        folder_.string(), holder));
+}
+
+namespace {
 
 // A step folder gets its name after all its files are written and synced. So a valid one without
 // DONE is a checkpoint, and gets DONE. An invalid one was damaged later, and is renamed, not
@@ -125,11 +161,26 @@ void remove_leftovers(const fs::path& root, FileLayer& files) {
                             counted(count, "leftover"), fault));
 }
 
+// Of what only weakens a checkpoint.
+void note_unsupported(const fs::path& root) {
+  const auto note = [&](const std::string& reason, const char* lacks, const char* effect) {
+    if (!reason.empty())
+      print_message(
+          formatted("checkpoint folder '{}' {} ({}): {}", root.string(), lacks, reason, effect));
+  };
+  const std::string files = why_unsupported(FileOperation::kSync, root),
+                    folders = why_unsupported(FileOperation::kSyncFolder, root);
+  note(files.empty() ? folders : files, "cannot be synced",
+       "checkpoints may be lost or damaged if a machine fails");
+  note(why_unsupported(FileOperation::kLink, root), "cannot contain links",
+       "there will be no 'latest'");
+}
+
 }  // namespace
 
-Socket acquire_folder(const fs::path& folder, FileLayer& files) {
+FolderLock acquire_folder(const fs::path& folder, FileLayer& files) {
   make_root(folder);
-  Socket lock = lock_folder(folder);
+  FolderLock lock(folder);
   remove_leftovers(folder, files);
   resolve_steps_without_done(folder, files);
   return lock;
@@ -160,11 +211,13 @@ void check_saves(const fs::path& root, ProcessGroup& group, FileLayer& files) {
   all_or_none(group, [&] {
     if (!group.is_first()) return;
     with_advice([&] {
+      files.link(trial.filename(), trial / kLatestLink);
       files.sync_folder(trial);
       files.rename(trial, renamed);
       files.sync_folder(root);
     });
     if (const std::string stays = files.try_remove(renamed); !stays.empty()) print_message(stays);
+    note_unsupported(root);
   });
 }
 

@@ -17,6 +17,7 @@
 
 #include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/base/file_support.h"
 
 namespace torchbridge::train {
 namespace {
@@ -67,7 +68,7 @@ class RealFile : public OutputFile {
   }
   void sync() override {
     failpoint("fsync");
-    if (::fsync(number_) != 0) fail("sync", path_, errno);
+    if (const int error = sync_descriptor(number_); error != 0) fail("sync", path_, error);
   }
   void close() override {
     if (::close(std::exchange(number_, -1)) != 0) fail("write", path_, errno);
@@ -135,10 +136,9 @@ void FileLayer::sync_folder(const fs::path& path) {
   // The folder of all checkpoints may be a link, and a sync changes nothing at its target.
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) fail("open", path, errno);
-  const int error = ::fsync(folder) == 0 ? 0 : errno;
+  const int error = sync_descriptor(folder);
   ::close(folder);
-  // File systems that cannot sync a folder return EINVAL; there is no other way to sync it.
-  if (error != 0 && error != EINVAL) fail("sync", path, error);
+  if (error != 0) fail("sync", path, error);
 }
 
 void FileLayer::rename(const fs::path& from, const fs::path& to) {
@@ -147,9 +147,13 @@ void FileLayer::rename(const fs::path& from, const fs::path& to) {
 }
 
 bool FileLayer::link(const fs::path& target, const fs::path& path) {
-  if (::symlink(target.c_str(), path.c_str()) == 0) return true;
-  if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) return false;
-  fail("make link", path, errno);
+  const int error = ::symlink(target.c_str(), path.c_str()) == 0 ? 0 : errno;
+  struct stat parent {};
+  if (::stat(path.parent_path().c_str(), &parent) == 0 &&
+      is_unsupported(FileOperation::kLink, parent.st_dev, error))
+    return false;
+  if (error != 0) fail("make link", path, error);
+  return true;
 }
 
 void FileLayer::remove(const fs::path& path) {

@@ -24,7 +24,8 @@ class OutputFile {
   // `bytes` must not change until this returns. Any thread, but one at a time.
   virtual void write_at(std::uint64_t offset, std::string_view bytes) = 0;
   // All bytes written through this object are on the disk when this returns; the file's name only
-  // after sync_folder().
+  // after sync_folder(). Nothing happens on a file system that does not support it
+  // (base/file_support.h); the same for a folder.
   virtual void sync() = 0;
   // Network file systems may report a failed write only here. The last call.
   virtual void close() = 0;

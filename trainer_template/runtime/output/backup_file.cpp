@@ -1,7 +1,6 @@
 #include "trainer_template/runtime/output/backup_file.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
@@ -9,6 +8,7 @@
 #include "bridge/base/message_text.h"
 #include "bridge/net/socket.h"
 #include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/file_support.h"
 #include "trainer_template/runtime/output/output_error.h"
 
 namespace torchbridge::train {
@@ -30,9 +30,7 @@ std::error_code copy_synced(const fs::path& from, const fs::path& to) {
   fs::copy_file(from, to, error);
   if (error) return error;
   const Socket copy(open(to.c_str(), O_RDONLY | O_CLOEXEC));
-  return copy.open() && fsync(copy.descriptor()) == 0
-             ? std::error_code()
-             : std::error_code(errno, std::generic_category());
+  return {copy.open() ? sync_descriptor(copy.descriptor()) : errno, std::generic_category()};
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <torchbridge/checkpoint.h>
 #include <torchbridge/optimizer.h>
 
+#include "bridge/net/host_names.h"
 #include "tests/support/alone.h"
 #include "tests/support/faulty_files.h"
 #include "tests/support/temporary_folder.h"
@@ -299,7 +300,26 @@ TEST_F(Checkpoint, RejectsAnotherSeed) {
 TEST_F(Checkpoint, IsLockedByOneRun) {
   const Checkpoints first(alone(), options());
   EXPECT_TRUE(
-      contains(error_of([&] { Checkpoints(alone(), options()); }), "is in use by another run"));
+      contains(error_of([&] { Checkpoints(alone(), options()); }),
+               " on " + host_name() + ", process " + std::to_string(getpid()) + "); wait for it"));
+}
+
+// As without locks: the steps of neither run replace those of the other.
+TEST_F(Checkpoint, IsOfTheRunThatTookTheFolderLast) {
+  Checkpoints first(alone(), options());
+  save_in(first, 1);
+  fs::remove(root_ / ".lock");
+  save_in(first, 2);
+  Checkpoints second(alone(), options());
+  EXPECT_EQ(resume_in(second)->state.step, 2);
+  save_in(second, 3);
+  EXPECT_TRUE(contains(error_of([&] { save_in(first, 3); }),
+                       "which started later; give one of the runs another"));
+  EXPECT_TRUE(contains(error_of([&] { first.save_last({.step = 4}, model_, *optimizer_); }),
+                       "is in use by another run ("));
+  save_in(second, 4);
+  EXPECT_EQ(complete_steps(root_), (std::vector<std::int64_t>{4, 3, 2}));
+  EXPECT_TRUE(aside_folders(root_).empty());
 }
 
 // flock() needs no right to write: a file that others may read could be locked by them.
@@ -362,7 +382,7 @@ TEST_F(Checkpoint, IsResumedIfADamagedOneCannotBeRenamed) {
   fs::create_directory(root_ / "step-00000002");
   FullDisk disk(0, EACCES, /*once=*/true);
   testing::internal::CaptureStderr();
-  const Socket lock = acquire_folder(root_, disk);
+  const FolderLock lock = acquire_folder(root_, disk);
   EXPECT_TRUE(
       contains(testing::internal::GetCapturedStderr(),
                "has no DONE, and manifest.json is missing or cannot be read; cannot rename: "));
@@ -423,8 +443,8 @@ TEST_F(Checkpoint, IsNotSavedInALinkToItself) {
 
 // One operation after the other fails, up to the last one of the check.
 TEST_F(Checkpoint, EndsTheRunAtTheStartIfItCannotBeSaved) {
-  const char* const kOperations[] = {"folder",      "open",   "write",      "sync",
-                                     "sync folder", "rename", "sync folder"};
+  const char* const kOperations[] = {"folder", "open",        "write",  "sync",
+                                     "link",   "sync folder", "rename", "sync folder"};
   for (int good = 0; good < static_cast<int>(std::size(kOperations)); ++good) {
     FullDisk disk(good, ENOSPC, /*once=*/false);
     EXPECT_EQ(error_of([&] { Checkpoints(alone(), options(), disk); }),

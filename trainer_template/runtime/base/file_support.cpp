@@ -1,0 +1,53 @@
+#include "trainer_template/runtime/base/file_support.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace torchbridge::train {
+namespace {
+
+struct FirstErrors {
+  std::mutex mutex;
+  std::map<std::pair<FileOperation, dev_t>, int> of;  // 0: supported
+};
+
+FirstErrors& first_errors() {
+  static FirstErrors one;
+  return one;
+}
+
+}  // namespace
+
+bool is_unsupported(FileOperation operation, dev_t device, int error) {
+  const bool is_of_disk = error == EIO || error == ENOSPC || error == EDQUOT;
+  FirstErrors& first = first_errors();
+  const std::scoped_lock lock(first.mutex);
+  const auto found = first.of.try_emplace({operation, device}, is_of_disk ? 0 : error).first;
+  return error != 0 && found->second == error;
+}
+
+std::string why_unsupported(FileOperation operation, const std::filesystem::path& folder) {
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0) return {};
+  FirstErrors& first = first_errors();
+  const std::scoped_lock lock(first.mutex);
+  const auto found = first.of.find({operation, status.st_dev});
+  return found == first.of.end() || found->second == 0 ? "" : std::strerror(found->second);
+}
+
+int sync_descriptor(int descriptor) {
+  const int error = fsync(descriptor) == 0 ? 0 : errno;
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0) return error;
+  const auto operation =
+      S_ISDIR(status.st_mode) ? FileOperation::kSyncFolder : FileOperation::kSync;
+  return is_unsupported(operation, status.st_dev, error) ? 0 : error;
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,25 @@
+// What a file system cannot do. There are many error codes for that, some of which are errors of
+// the data elsewhere, so the first call on each file system tells.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+
+namespace torchbridge::train {
+
+enum class FileOperation { kSync, kSyncFolder, kLink };
+
+// `error`: what an operation on the file system `device` gave, an errno or 0. True if that
+// operation is not supported there: the first one of the process failed, by the same error, and not
+// for the disk (EIO, ENOSPC, EDQUOT). Any thread.
+bool is_unsupported(FileOperation operation, dev_t device, int error);
+
+// Why that operation is not supported in the folder; empty if it is, or was not tried yet.
+std::string why_unsupported(FileOperation operation, const std::filesystem::path& folder);
+
+// fsync() of an open file or folder: an errno, or 0, also if the file system does not support it.
+int sync_descriptor(int descriptor);
+
+}  // namespace torchbridge::train
