@@ -27,6 +27,8 @@
 namespace torchbridge::train {
 
 struct Options;  // <torchbridge/options.h>
+struct EvaluationEnd;
+struct EvaluationOptions;
 
 // The functions below make the parts of a run from its options.
 
@@ -157,10 +159,15 @@ class Session {
  private:
   struct Run;
   struct Observers;
-  std::optional<Evaluation> evaluate_all();
+  void try_evaluation();
+  void evaluate_again(StepMetrics record);
+  EvaluationEnd evaluate_all(const EvaluationOptions& options);
   void evaluate_now();
-  void finish_read(FinishedStep step, bool is_evaluated);
+  void save_unevaluated();
+  void finish_read(FinishedStep step, bool is_written);
   const TrainState& state_to_save();
+  void save_last();
+  ExitCode stopped();
 
   std::unique_ptr<Run> run_;
   std::unique_ptr<Observers> observers_;  // from begin() on; uses run_

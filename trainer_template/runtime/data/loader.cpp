@@ -146,6 +146,7 @@ struct Loader::State {
   std::optional<Batch> next();
   std::vector<Batch> next_step(std::int64_t batches);
   bool is_ready(std::int64_t count, std::chrono::milliseconds time);
+  bool fails(std::int64_t count);
 
   using Clock = std::chrono::steady_clock;
   struct BatchPlan {  // which samples a batch consists of
@@ -272,6 +273,12 @@ bool Loader::State::is_ready(std::int64_t count, std::chrono::milliseconds time)
   const bool ready = made_.wait_for(lock, time, are_made);
   waited_ += Clock::now() - now;
   return ready || (asked_ && Clock::now() - *asked_ >= options_.timeout);
+}
+
+bool Loader::State::fails(std::int64_t count) {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(ready_.begin(), ready_.lower_bound(delivered_ + count),
+                     [](const auto& made) { return made.second.error != nullptr; });
 }
 
 Loader::State::Made Loader::State::wait_for(std::int64_t number, Clock::time_point deadline) {
@@ -408,6 +415,8 @@ std::vector<Batch> Loader::next_step(std::int64_t batches) { return state_->next
 bool Loader::is_ready(std::int64_t count, std::chrono::milliseconds time) {
   return state_->is_ready(count, time);
 }
+
+bool Loader::fails(std::int64_t count) { return state_->fails(count); }
 
 SamplerPosition Loader::position() const { return state_->position_; }
 

@@ -62,11 +62,11 @@ std::string to_json_line(const StepMetrics& record) {
   return line + "}";
 }
 
-void MetricsFile::add(const Evaluation& evaluation) {
+bool MetricsFile::add(const Evaluation& evaluation) {
   std::string members;
   visit_numbers(evaluation,
                 [&](const std::string& name, double value) { members += member(name, value); });
-  file_.add_to_last(members);
+  return file_.add_to_last(members);
 }
 
 }  // namespace torchbridge::train

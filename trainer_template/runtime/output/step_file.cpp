@@ -112,12 +112,12 @@ void StepFile::write(const std::string& line) {
   if (file_.append(line.substr(0, line.size() - 1) + run + "}\n")) run_.clear();
 }
 
-void StepFile::add_to_last(const std::string& members) {
-  if (last_line_.empty() ||
-      last_line_.find(members.substr(0, members.find(':'))) != std::string::npos)
-    return;
+bool StepFile::add_to_last(const std::string& members) {
+  if (last_line_.empty()) return false;
   // One write: a kill leaves the old line or the new one.
-  file_.replace_end("}\n", members + "}\n");
+  if (last_line_.find(members.substr(0, members.find(':'))) == std::string::npos)
+    file_.replace_end("}\n", members + "}\n");
+  return true;
 }
 
 }  // namespace torchbridge::train

@@ -34,10 +34,10 @@ class StepFile {
 
   // Appends {"step":N...}, given without a line end. The file's first line gets the member "run".
   void write(const std::string& line);
-  // Adds the members `,"key":value` to the last line of the previous start. Does nothing if that
-  // line is not of the step `start.step`, or already has the first key. REQUIRES: nothing was
-  // written yet.
-  void add_to_last(const std::string& members);
+  // Adds the members `,"key":value` to the last line of the previous start, unless it has the first
+  // key already. False if that line is not of the step `start.step`. REQUIRES: nothing was written
+  // yet.
+  bool add_to_last(const std::string& members);
 
   // Throws TrainError if a line is missing, as after a full disk.
   void check_complete() const { file_.check_complete(); }

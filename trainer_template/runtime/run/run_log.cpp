@@ -132,11 +132,12 @@ void RunLog::drain() {
   if (writer_) writer_->drain();
 }
 
-void RunLog::add(std::int64_t step, const Evaluation& evaluation) {
+void RunLog::add(const StepMetrics& record) {
   if (!is_reporter_) return;
-  metrics_->add(evaluation);
-  visit_numbers(evaluation,
-                [&](const std::string& name, double value) { events_->write(step, name, value); });
+  if (!metrics_->add(*record.evaluation)) metrics_->write(record);
+  visit_numbers(record, [&](const std::string& name, double value) {
+    if (std::isfinite(value)) events_->write(record.step, name, value);
+  });
   events_->flush();
 }
 

@@ -40,9 +40,10 @@ class RunLog {
   // files have every step that the checkpoint has.
   void drain();
 
-  // Adds the evaluation of the step from which this start resumes, if the previous start was
-  // stopped before it.
-  void add(std::int64_t step, const Evaluation& evaluation);
+  // The step from which this start resumes, with its evaluation, which the previous start did not
+  // end. Where that start has written the step, the evaluation is added to it. Call it before
+  // write().
+  void add(const StepMetrics& record);
 
   // Prints the last line of a run that is stopped. `reasons`: one a rank, some empty.
   void stop(std::int64_t step, const std::vector<std::string>& reasons,

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,6 +15,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
+#include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/failpoint.h"
 #include "trainer_template/runtime/base/own_name.h"
 #include "trainer_template/runtime/optim/joined_optimizer.h"
@@ -79,6 +82,26 @@ NonFiniteOptions non_finite_options(const Options& options) {
           .max_skips = options.max_skips};
 }
 
+// A checkpoint that has them is of a step whose evaluation has not ended: the start that resumes
+// from it begins with that.
+PartNumbers unevaluated(const StepMetrics& record) {
+  PartNumbers numbers{{"epoch", static_cast<double>(record.epoch)}};
+  if (std::isfinite(record.loss)) numbers["loss"] = record.loss;
+  if (std::isfinite(record.learning_rate)) numbers["lr"] = record.learning_rate;
+  return numbers;
+}
+
+// How fast the step was is not known any more.
+StepMetrics resumed_step(std::int64_t step, const SavedNumbers& saved) {
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  return {.step = step,
+          .epoch = static_cast<std::int64_t>(saved.find("epoch").value_or(0)),
+          .loss = saved.find("loss").value_or(kUnknown),
+          .learning_rate = saved.find("lr").value_or(kUnknown),
+          .samples_per_s = kUnknown,
+          .data_time_fraction = kUnknown};
+}
+
 bool is_due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
 // Their numbers are right: none was summed by a collective that was aborted.
@@ -139,6 +162,8 @@ struct Session::Run {
         first_step(state.step),
         last_step(total_steps(options, trained.task.train_set(), state, group)),
         clipping(gradient_clipping(options, tensors, group)) {
+    if (trained.task.eval_set().size() == 0)
+      throw TrainError("the evaluation set has no samples: give it one at least");
     if (several) clipping.parameters.clear();  // each optimizer's are clipped alone
   }
 
@@ -171,7 +196,12 @@ struct Session::Observers {
         early_stop(run.options.early_stop),
         stop(run.group,
              {.wants_to_stop =
-                  [&run] { return run.options.preemption && run.options.preemption->requested(); },
+                  [&] {
+                    const Preemption* stops = run.options.preemption;
+                    // Without the next step's data the others would wait for this rank.
+                    return (stops && stops->requested()) ||
+                           loader.fails(run.options.grad_accumulation);
+                  },
               .has_data =
                   [&](auto time) { return loader.is_ready(run.options.grad_accumulation, time); }}),
         log(run.options, run.group, run.tensors, run.state, run.last_step, run.checkpoints),
@@ -194,7 +224,7 @@ struct Session::Observers {
   SampleLog sample_log;
   Throughput throughput;
   StepReader reader;
-  std::optional<Evaluation> evaluation;  // of the latest step, if it was evaluated
+  EvaluationEnd evaluation;  // of the latest step, if it was evaluated
 };
 
 Session::Session(ProcessGroup& group, const Options& options, const Trained& trained)
@@ -276,8 +306,25 @@ void Session::begin(const std::vector<std::reference_wrapper<DistributedDataPara
     keep(*own);
   std::ranges::rotate(run_->parts, run_->parts.begin() + programs);
   observers_ = std::move(observers);
-  if (!SavedNumbers(kEvaluation, run_->state.parts).empty()) evaluate_now();
-  if (its.evaluation) its.log.add(run_->state.step, *its.evaluation);
+  if (const SavedNumbers due(kEvaluation, run_->state.parts); !due.empty())
+    evaluate_again(resumed_step(run_->state.step, due));
+  else if (run_->state.step < run_->last_step)
+    try_evaluation();
+}
+
+void Session::evaluate_again(StepMetrics record) {
+  evaluate_now();
+  record.evaluation = observers_->evaluation.result;
+  if (record.evaluation) observers_->log.add(record);
+  save_unevaluated();
+}
+
+// Before the work that an error would keep from its end.
+void Session::try_evaluation() {
+  const Throughput::Pause pause(observers_->throughput);
+  EvaluationOptions options = observers_->evaluating;
+  options.max_batches = 1;
+  if (const auto error = evaluate_all(options).error) std::rethrow_exception(error);
 }
 
 std::optional<TrainingStep> Session::next_step() {
@@ -323,44 +370,51 @@ void Session::finish(TrainingStep& step) {
   for (Part* part : run.parts) part->after_step(step);
   its.reader.add(step.record(), step.batches(), step.sums());
 
-  its.evaluation.reset();
-  const bool is_evaluated =
-      is_due(run.state.step, run.options.eval_every) || run.state.step == run.last_step;
+  its.evaluation = {};
+  const bool is_last = run.state.step == run.last_step;
+  const bool is_evaluated = is_due(run.state.step, run.options.eval_every) || is_last;
   const bool is_saved = run.checkpoints.due(run.state.step);
+  std::optional<StepMetrics> record;  // written once it is evaluated
   for (FinishedStep& read : read_steps(its.reader, /*all=*/is_evaluated || is_saved, run.group)) {
-    const bool is_this = read.record.step == run.state.step;
-    finish_read(std::move(read), is_evaluated && is_this);
+    if (is_evaluated && read.record.step == run.state.step) record = read.record;
+    finish_read(std::move(read), /*is_written=*/!record);
   }
-  if (!is_saved) return;
-  run.checkpoints.save(state_to_save(), run.tensors, run.optimizer);
-  its.stop.ask();  // a stop is agreed on now, instead of saving again after the next step
+  if (record) save_numbers(kEvaluation, unevaluated(*record), run.state.parts);
+  if (is_saved || (is_last && !its.non_finite.skips()))
+    run.checkpoints.save(state_to_save(), run.tensors, run.optimizer);
+  if (is_saved) its.stop.ask();  // now, instead of saving again after the next step
+  if (!record) return;
+  evaluate_now();
+  record->evaluation = its.evaluation.result;
+  its.log.write(*record);
+  save_unevaluated();
 }
 
 // On a GPU the host is ahead: it reads the numbers of a step during the next one.
-void Session::finish_read(FinishedStep step, bool is_evaluated) {
+void Session::finish_read(FinishedStep step, bool is_written) {
   Observers& its = *observers_;
   its.stop.take_sums(step.numbers.votes);
   for (Part* part : run_->parts) part->read(step);
-  if (is_evaluated) evaluate_now(), step.record.evaluation = its.evaluation;
-  its.log.write(step.record);
+  if (is_written) its.log.write(std::move(step.record));
 }
 
-std::optional<Evaluation> Session::evaluate_all() {
+EvaluationEnd Session::evaluate_all(const EvaluationOptions& options) {
   Run& run = *run_;
   Observers& its = *observers_;
   for (DistributedDataParallel& ddp : its.ddps) ddp.synchronize_buffers();
-  const auto evaluate_one = [&](Model& model, const EvaluationOptions& options) {
-    return train::evaluate(model, run.trained.task, options, its.stop, run.group);
+  const auto evaluate_one = [&](Model& model, const EvaluationOptions& own) {
+    return train::evaluate(model, run.trained.task, own, its.stop, run.group);
   };
-  std::optional<Evaluation> all = evaluate_one(run.trained.model, its.evaluating);
-  EvaluationOptions others = its.evaluating;
+  EvaluationEnd all = evaluate_one(run.trained.model, options);
+  EvaluationOptions others = options;
   others.forward = {};  // --compiled-eval is of the model that is trained
   for (const auto& [name, model] : run.evaluated) {
-    const std::optional<Evaluation> one = all ? evaluate_one(model, others) : std::nullopt;
-    if (!one) return std::nullopt;
-    all->metrics.emplace_back(name + "_loss", one->loss);
-    for (const auto& [metric, value] : one->metrics)
-      all->metrics.emplace_back(name + "_" + metric, value);
+    if (!all.result) return all;
+    EvaluationEnd one = evaluate_one(model, others);
+    if (!one.result) return one;
+    all.result->metrics.emplace_back(name + "_loss", one.result->loss);
+    for (const auto& [metric, value] : one.result->metrics)
+      all.result->metrics.emplace_back(name + "_" + metric, value);
   }
   return all;
 }
@@ -369,12 +423,22 @@ void Session::evaluate_now() {
   Run& run = *run_;
   Observers& its = *observers_;
   const Throughput::Pause pause(its.throughput);
-  its.evaluation = evaluate_all();
-  // It was stopped: the next start repeats it before its first step.
-  save_numbers(kEvaluation, its.evaluation ? PartNumbers{} : PartNumbers{{"due", 1}},
-               run.state.parts);
-  if (!its.evaluation || !is_due(run.state.step, run.options.eval_every)) return;
-  for (Part* part : run.parts) part->evaluated(run.state.step, its.evaluation->loss);
+  its.evaluation = evaluate_all(its.evaluating);
+  if (!its.evaluation.result) return;
+  save_numbers(kEvaluation, {}, run.state.parts);
+  if (!is_due(run.state.step, run.options.eval_every)) return;
+  for (Part* part : run.parts) part->evaluated(run.state.step, its.evaluation.result->loss);
+}
+
+// The error of an evaluation takes no step away.
+void Session::save_unevaluated() {
+  if (!observers_->evaluation.error) return;
+  save_last();
+  if (run_->checkpoints.enabled() && run_->group.is_first())
+    print_message(
+        formatted("the state after step {} is saved, and the same command repeats its evaluation",
+                  run_->state.step));
+  std::rethrow_exception(observers_->evaluation.error);
 }
 
 const TrainState& Session::state_to_save() {
@@ -389,30 +453,52 @@ const TrainState& Session::state_to_save() {
   return run.state;
 }
 
+void Session::save_last() {
+  run_->checkpoints.save_last(state_to_save(), run_->tensors, run_->optimizer);
+}
+
 ExitCode Session::end() {
   check_begun(observers_ != nullptr, "end()");
   Run& run = *run_;
   Observers& its = *observers_;
   for (FinishedStep& step : read_steps(its.reader, /*all=*/true, run.group))
-    finish_read(std::move(step), false);
-  const bool is_complete = run.state.step == run.last_step || its.early_stop.is_due();
-  if (is_complete && !its.evaluation) its.evaluation = evaluate_all();
-  if (is_complete && its.evaluation)
-    // Throws before a checkpoint marks the run as complete.
-    its.non_finite.check_end(run.state.step, *its.evaluation);
-  if (!its.stop.agreed() || run.state.step > run.first_step)
-    run.checkpoints.save_last(state_to_save(), run.tensors, run.optimizer);
+    finish_read(std::move(step), /*is_written=*/true);
+  const bool has_all_steps = run.state.step == run.last_step || its.early_stop.is_due();
+  if (has_all_steps && !its.evaluation.result) its.evaluation = evaluate_all(its.evaluating);
+  if (its.evaluation.error) std::rethrow_exception(its.evaluation.error);
+  const bool is_complete = has_all_steps && its.evaluation.result;
+  // Throws before a checkpoint marks the run as complete.
+  if (is_complete) its.non_finite.check_end(run.state.step, *its.evaluation.result);
+  if (!its.stop.agreed() || run.state.step > run.first_step) save_last();
   its.profile.finish();
-  if (!is_complete || !its.evaluation) {  // the ranks have agreed to stop: rank 0 prints the reason
-    const Preemption& stops = *run.options.preemption;
-    its.log.stop(run.state.step, run.group.all_gather(stops.reason()), run.checkpoints);
-    return code_of_stop(run.checkpoints.enabled(),
-                        static_cast<int>(-run.group.minimum(-stops.signal())));
-  }
-  its.log.finish(run.state.step, *its.evaluation, its.throughput.rate(),
+  if (!is_complete) return stopped();
+  if (!its.evaluation.not_finite.empty())
+    throw TrainError(
+        formatted("the evaluation loss after step {} is {}, while all weights are finite: correct "
+                  "the data or the loss, or lower --lr",
+                  run.state.step, its.evaluation.not_finite));
+  its.log.finish(run.state.step, *its.evaluation.result, its.throughput.rate(),
                  run.checkpoints.last_saved(), its.early_stop);
   its.sample_log.check_complete();
   return ExitCode::kDone;
+}
+
+// The ranks have agreed to stop: rank 0 prints the reason.
+ExitCode Session::stopped() {
+  Run& run = *run_;
+  const Preemption* stops = run.options.preemption;
+  Loader& loader = observers_->loader;
+  const bool fails = loader.fails(run.options.grad_accumulation);
+  const bool has_failed = run.group.minimum(fails ? 0 : 1) == 0;
+  if (!has_failed || run.state.step > run.first_step)
+    observers_->log.stop(run.state.step, run.group.all_gather(stops ? stops->reason() : ""),
+                         run.checkpoints);
+  if (has_failed)
+    all_or_none(run.group, [&] {
+      if (fails) loader.next_step(run.options.grad_accumulation);
+    });
+  return code_of_stop(run.checkpoints.enabled(),
+                      static_cast<int>(-run.group.minimum(stops ? -stops->signal() : 0)));
 }
 
 }  // namespace torchbridge::train

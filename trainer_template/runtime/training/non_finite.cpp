@@ -21,8 +21,6 @@ constexpr const char* kSkipped =
     " steps were skipped because of an infinite or NaN loss or gradient; lower --lr, or with fp16 "
     "--loss-scale";
 
-constexpr const char* kNotSaved = "; no checkpoint is saved: lower --lr, or clip with --clip-norm";
-
 std::string sample_list(const std::vector<std::vector<std::int64_t>>& batches) {
   std::string text;
   for (const auto& batch : batches) {
@@ -106,17 +104,16 @@ void NonFinite::check_weights(std::int64_t step, const ModelTensors& model) cons
     bad.push_back(parameter.isfinite().all().logical_not());
   if (bad.empty() || !at::stack(bad).any().item<bool>()) return;
   group_.throw_if_aborted();  // the gradients may be of a collective that was aborted
-  throw TrainError(formatted("a weight is infinite or NaN after step {}{}", step, kNotSaved));
+  throw TrainError(
+      formatted("a weight is infinite or NaN after step {}; no checkpoint is saved: lower --lr, or "
+                "clip with --clip-norm",
+                step));
 }
 
 void NonFinite::check_end(std::int64_t steps, const Evaluation& evaluation) const {
   const bool none_done = skips_ == steps;
-  if (skips_ > 0 && (none_done || !std::isfinite(evaluation.loss))) {
+  if (skips_ > 0 && (none_done || !std::isfinite(evaluation.loss)))
     throw TrainError((none_done ? "all " : "the last ") + std::to_string(skips_) + kSkipped);
-  }
-  if (std::isfinite(evaluation.loss)) return;
-  throw TrainError(
-      formatted("the evaluation loss after step {} is infinite or NaN{}", steps, kNotSaved));
 }
 
 }  // namespace torchbridge::train

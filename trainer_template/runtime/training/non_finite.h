@@ -51,8 +51,10 @@ class NonFinite final : public Part {
   // as finite gradients with too large a learning rate make it. Waits for the device.
   void check_weights(std::int64_t step, const ModelTensors& model) const;
 
-  // Call it at the end of a run of `steps`, with its last evaluation. Throws TrainError on all
-  // ranks if each step was skipped, or if the evaluation's loss is not finite.
+  // Whether steps are skipped until now: the state is that of an earlier step.
+  bool skips() const { return skips_ > 0; }
+  // Call it at the end of a run of `steps`, before its last save. Throws TrainError on all ranks if
+  // each step was skipped, or the last ones were and the evaluation's loss is not finite.
   void check_end(std::int64_t steps, const Evaluation& evaluation) const;
 
  private:

@@ -22,8 +22,8 @@ StopAgreement::StopAgreement(RankGroup& group, StopCallbacks callbacks)
 }
 
 StopVotes StopAgreement::votes() const {
-  return {.stop = callbacks_.wants_to_stop() ? 1.0 : 0.0,
-          .without_data = callbacks_.has_data(kNearly) ? 0.0 : 1.0};
+  const bool has_data = callbacks_.has_data(kNearly);  // first: a rank may want to stop by its data
+  return {.stop = callbacks_.wants_to_stop() ? 1.0 : 0.0, .without_data = has_data ? 0.0 : 1.0};
 }
 
 void StopAgreement::take_sums(const StopVotes& sums) {

@@ -190,7 +190,7 @@ class StepTest : public testing::Test {
   }
   float weight() const { return model_->weight.item<float>(); }
   std::optional<Evaluation> evaluate_with(EvaluationOptions options) {
-    return evaluate(*model_, task_, options, stop_, alone());
+    return evaluate(*model_, task_, options, stop_, alone()).result;
   }
 
   Sum task_;
@@ -473,7 +473,7 @@ TEST_F(StepTest, AnErrorOfTheDeviceIsNotOneOfTheBatch) {
 TEST_F(StepTest, EvaluatesEachLossOfATask) {
   TwoLosses task;
   TwoOutputs model;
-  const auto result = evaluate(model, task, {.batch_size = 4}, stop_, alone());
+  const auto result = evaluate(model, task, {.batch_size = 4}, stop_, alone()).result;
   EXPECT_EQ(result->loss, 8);
   EXPECT_EQ(result->metrics,
             (std::vector<std::pair<std::string, double>>{{"first_loss", 3}, {"second_loss", 5}}));

@@ -1,0 +1,129 @@
+// What fails after a step takes no step away: the state is saved first, and the same command
+// repeats what failed.
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/paths.h"
+#include "tests/support/ranks.h"
+
+namespace {
+
+const std::vector<int> kGood = {0, 0}, kFailed = {1, 1};
+constexpr int kWindow = 16, kWindows = 40;
+
+class UnsavedWork : public testing::Test {
+ protected:
+  UnsavedWork() {
+    write_tokens("train.bin", -1);
+    write_tokens("val.bin", -1);
+  }
+
+  // One of the windows has a token beyond the vocabulary.
+  void write_tokens(const char* name, int bad_window) {
+    std::string tokens;
+    for (int i = 0; i <= kWindow * kWindows; ++i)
+      tokens += i == bad_window * kWindow + 1 ? "\xff\xff" : std::string("\1\0", 2);
+    folder_.write(name, tokens);
+  }
+
+  Words command(const Words& more) const {
+    Words words = trainer({"--task", "text", "--model", "gpt:layers=1,heads=2,width=32,context=16",
+                           "--batch-size", "2", "--data", folder_.path(), "--epochs", "1",
+                           "--metrics", folder_ / "curve", "--checkpoint-dir", folder_ / "runs"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  nlohmann::json last_step() const {
+    std::string lines = folder_.read("curve");
+    lines.pop_back();
+    return nlohmann::json::parse(lines.substr(lines.rfind('\n') + 1));
+  }
+
+  // The same command ends with all steps and the evaluation, and makes no step again.
+  void expect_only_the_evaluation(Words words, std::size_t steps) {
+    std::erase(words, "--quiet");
+    Ranks again(2, words);
+    ASSERT_EQ(again.wait(), kGood) << again.errors();
+    const std::string resumes =
+        "resumes from step " + std::to_string(steps) + " of " + std::to_string(steps);
+    EXPECT_TRUE(contains(again.out(0), resumes)) << again.out(0);
+    EXPECT_EQ(losses(folder_ / "curve").size(), steps);
+    EXPECT_EQ(last_step().at("step"), steps);
+    EXPECT_TRUE(last_step().contains("eval_loss")) << last_step();
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(UnsavedWork, IsNotLostByAnErrorInAnEvaluation) {
+  write_tokens("val.bin", 20);  // behind the batch that is tried before the first step
+  const Words words = command({"--max-steps", "4"});
+  Ranks ranks(2, words);
+  EXPECT_EQ(ranks.wait(), kFailed);
+  EXPECT_TRUE(contains(ranks.errors(), "the state after step 4 is saved")) << ranks.errors();
+  EXPECT_TRUE(contains(ranks.errors(), "val.bin: byte 642: token 65535")) << ranks.errors();
+  write_tokens("val.bin", -1);
+  expect_only_the_evaluation(words, 4);
+}
+
+TEST_F(UnsavedWork, IsNotLostByAKillInAnEvaluation) {
+  const Words words = command({"--max-steps", "4"});
+  Ranks ranks(2, words, {{"TORCHBRIDGE_FAIL", "evaluate:3:kill"}});  // the first is the trial
+  for (const int code : ranks.wait()) EXPECT_NE(code, 0);
+  expect_only_the_evaluation(words, 4);
+  EXPECT_GT(last_step().at("loss"), 0);
+}
+
+TEST_F(UnsavedWork, IsNotLostByABadSample) {
+  Ranks good(2, command({"--sample-log", folder_ / "samples"}));
+  ASSERT_EQ(good.wait(), kGood) << good.errors();
+  const std::string samples = folder_.read("samples");
+  const auto line = samples.find("{\"step\":5,");
+  const auto step = nlohmann::json::parse(samples.substr(line, samples.find('\n', line) - line));
+  std::filesystem::remove_all(folder_ / "runs");
+  write_tokens("train.bin", step.at("samples").at(1).at(0));  // on rank 1
+  Ranks ranks(2, command({}));
+  EXPECT_EQ(ranks.wait(), kFailed);
+  EXPECT_TRUE(contains(ranks.errors(), "stopped after step 4 of 10; the same command resumes"))
+      << ranks.errors();
+  EXPECT_TRUE(contains(ranks.errors(), "train.bin: byte ")) << ranks.errors();
+  Words skipping = command({"--skip-unreadable"});
+  std::erase(skipping, "--quiet");
+  Ranks again(2, skipping);
+  ASSERT_EQ(again.wait(), kGood) << again.errors();
+  EXPECT_TRUE(contains(again.out(0), "resumes from step 4 of 10")) << again.out(0);
+}
+
+// Says nothing about the weights.
+TEST_F(UnsavedWork, IsNotLostByAnEvaluationThatIsNotFinite) {
+  std::string rows = "a,b\n";
+  for (int i = 0; i < 64; ++i) rows += std::to_string(i % 8) + "," + std::to_string(i % 3) + "\n";
+  folder_.write("train.csv", rows);
+  folder_.write("test.csv", rows + "1,1e300\n");
+  const Words words =
+      trainer({"--task", "table", "--data", folder_.path(), "--max-steps", "4", "--metrics",
+               folder_ / "curve", "--checkpoint-dir", folder_ / "runs"});
+  for (int start = 0; start < 2; ++start) {
+    Ranks ranks(2, words);
+    EXPECT_EQ(ranks.wait(), kFailed);
+    EXPECT_TRUE(contains(ranks.errors(),
+                         "the evaluation loss after step 4 is infinite, first at sample 64 of the "
+                         "evaluation set, while all weights are finite"))
+        << ranks.errors();
+  }
+  folder_.write("test.csv", rows);
+  expect_only_the_evaluation(words, 4);
+}
+
+TEST_F(UnsavedWork, AnEvaluationIsTriedBeforeTheFirstStep) {
+  write_tokens("val.bin", 0);
+  Ranks ranks(2, command({"--max-steps", "4"}));
+  expect_one_line(ranks, "val.bin: byte 2: token 65535");
+  EXPECT_EQ(folder_.read("curve"), "");
+}
+
+}  // namespace
