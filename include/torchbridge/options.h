@@ -44,7 +44,7 @@ enum class DeviceChoice { kAuto, kCpu, kCuda };
 struct Options {
   std::string task, data, model;
   // By the user, not by the task's defaults.
-  bool task_given = false, data_given = false, model_given = false;
+  bool task_given = false, data_given = false, model_given = false, epochs_given = false;
 
   std::int64_t epochs = 10, max_steps = 0, batch_size = 32;
   std::string optimizer = "sgd";
@@ -109,6 +109,10 @@ struct Options {
   std::map<std::string, ChosenOption> chosen;  // all options by name: "--lr"
 
   TaskSettings task_settings() const { return {data, model}; }
+  // Whether the number of epochs ends the run: --max-steps alone does it else.
+  bool ends_by_epochs() const { return epochs_given || max_steps == 0; }
+  // The epochs of the run, or more than it can have.
+  std::int64_t most_epochs() const { return ends_by_epochs() ? epochs : 1'000'000'000; }
   bool is_inference() const { return !generate.empty() || !predict.empty(); }
   // Why tasks of this kind do not support --generate or --predict, with the tasks that do; empty if
   // they do.

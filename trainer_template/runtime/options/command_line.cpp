@@ -114,6 +114,7 @@ void CommandLine::parse(int argc, char** argv) {
   options_.task_given = table_.at("--task").is_given;
   options_.data_given = table_.at("--data").is_given;
   options_.model_given = table_.at("--model").is_given;
+  options_.epochs_given = table_.at("--epochs").is_given;
   options_.chosen = chosen();
   options_.checkpoints.shown = options_.shown();
 }

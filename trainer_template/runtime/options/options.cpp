@@ -106,7 +106,7 @@ SamplerOptions Options::sampler(std::int64_t samples, const ProcessGroup& group)
 LoaderOptions Options::loading(const ProcessGroup& group) const {
   return {.batch_size = batch_size,
           .workers = workers,
-          .epochs = epochs,
+          .epochs = most_epochs(),
           .device = group.device(),
           .skipped = skipped_of("training set", group)};
 }

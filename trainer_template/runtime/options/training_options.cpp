@@ -55,8 +55,10 @@ void declare_training(OptionTable& table, Options& o, std::span<const TaskRegist
   for (const TaskRegistration& each : kinds)
     own.insert(own.end(), each.lr_schedules.begin(), each.lr_schedules.end());
   table.begin_group("Training");
-  table.add("--epochs", &o.epochs, "Passes over the training data",
-            {.is_shown = true, .check = at_least(1)});
+  table.add("--epochs", &o.epochs, "Passes over the training data; with --max-steps alone no limit",
+            {.is_shown = true, .check = whole_between(1, 1'000'000'000), .text = [&o] {
+               return o.ends_by_epochs() ? std::to_string(o.epochs) : "no limit";
+             }});
   table.add("--max-steps", &o.max_steps, "Stop after so many steps in total; 0: no limit",
             {.is_shown = true, .check = at_least(0)});
   table.add("--batch-size", &o.batch_size, "Samples in a batch of one rank",

@@ -122,9 +122,9 @@ void scale_steps(Start& start, const Options& options, std::int64_t samples,
   const std::int64_t before = global_batch_of(start),
                      batch = group.world_size() * options.batch_size * options.grad_accumulation;
   const auto left = [&](std::int64_t global_batch) {
-    return static_cast<double>(steps_left({.size = samples},
-                                          {.batch_size = global_batch, .epochs = options.epochs},
-                                          state.position, 1));
+    return static_cast<double>(
+        steps_left({.size = samples}, {.batch_size = global_batch, .epochs = options.most_epochs()},
+                   state.position, 1));
   };
   if (before == 0 || before == batch || left(batch) == 0) return;
   const StepScale scale{.first_step = state.step,

@@ -1,5 +1,6 @@
 #include "trainer_template/runtime/run/run_log.h"
 
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/run/load_or_begin.h"
 
 namespace torchbridge::train {
 namespace {
@@ -35,6 +37,13 @@ std::string grouped(std::int64_t number) {
   return digits;
 }
 
+// Of a run with both --epochs and --max-steps.
+std::string end_of(const Options& options, const TrainState& start, std::int64_t total_steps) {
+  const double most = static_cast<double>(options.max_steps);
+  const bool by_epochs = step_scale_of(start).count(total_steps) + 1 <= most;
+  return formatted("--{} ends it after step {}", by_epochs ? "epochs" : "max-steps", total_steps);
+}
+
 void print_settings(const Options& options, const ProcessGroup& group, const ModelTensors& model,
                     const TrainState& start, std::int64_t total_steps,
                     const Checkpoints& checkpoints) {
@@ -49,6 +58,8 @@ void print_settings(const Options& options, const ProcessGroup& group, const Mod
       seconds > 0)
     text += formatted(", after {} s of training", std::llround(seconds));
   if (start.step == total_steps) text += ": the run is complete";
+  if (options.epochs_given && options.max_steps > 0)
+    text += "; " + end_of(options, start, total_steps);
   const auto settings = changed_settings(options.shown(), checkpoints.resumed_options());
   std::printf("%s\n%s", text.c_str(), settings_table(settings).c_str());
   std::fflush(stdout);
