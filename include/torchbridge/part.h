@@ -17,8 +17,8 @@ struct Evaluation {
   std::vector<std::pair<std::string, double>> metrics;  // the task's, by name
 };
 
-// Rates and fractions are over the time since the previous step, on this rank; samples and tokens
-// are those of all ranks.
+// Rates and fractions are over the time since the previous step, on this rank, and NaN for a step
+// of an earlier start; samples and tokens are those of all ranks.
 struct StepMetrics {
   std::int64_t step = 0, epoch = 0;
   double loss = 0;  // mean over all ranks

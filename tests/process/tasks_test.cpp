@@ -77,6 +77,29 @@ TEST_F(Tasks, EachLearns) {
   }
 }
 
+// The default of --epochs ends no run that was asked for more steps. An epoch here is one step.
+TEST_F(Tasks, EpochsLimitMaxStepsOnlyWhereTheyAreGiven) {
+  struct Length {
+    Words options;
+    std::size_t steps;
+    std::string said;  // of both options
+  };
+  const Length kLengths[] = {
+      {{"--max-steps", "12"}, 12, ""},
+      {{}, 10, ""},
+      {{"--max-steps", "12", "--epochs", "3"}, 3, "--epochs ends it after step 3"},
+      {{"--max-steps", "12", "--epochs", "99"}, 12, "--max-steps ends it after step 12"}};
+  for (const auto& [options, steps, said] : kLengths) {
+    Words words = trainer(joined({"--batch-size", "1437", "--metrics", folder_ / "m"}, options));
+    std::erase(words, "--quiet");
+    Ranks alone(1, words);
+    ASSERT_EQ(alone.wait(), kOneGood) << alone.errors();
+    EXPECT_EQ(losses(folder_ / "m").size(), steps) << alone.out(0);
+    const std::string expected = said.empty() ? "parameters\n" : "parameters; " + said + "\n";
+    EXPECT_TRUE(contains(alone.out(0), expected)) << alone.out(0);
+  }
+}
+
 // Numbers near 1002, of which bfloat16 has only 1000 and 1004.
 TEST_F(Tasks, ATablesNumbersKeepTheirPrecisionUnderAutocast) {
   std::string rows = "a,b\n";
@@ -237,13 +260,12 @@ TEST_F(Tasks, AShortRunThatSkipsAllStepsFails) {
 
 // The last step may make weights NaN: no later step has a loss that shows it.
 TEST_F(Tasks, WeightsThatAreNotFiniteAreNotSavedAndFailTheRun) {
-  const std::string not_saved = "; no checkpoint is saved: lower --lr, or clip with --clip-norm";
+  const std::string not_saved =
+      "a weight is infinite or NaN after step 1; no checkpoint is saved: lower --lr, or clip with "
+      "--clip-norm";
   const Words options = {"--max-steps", "1", "--lr", "1e299", "--checkpoint-dir", folder_ / "runs"};
-  EXPECT_TRUE(contains(complaint(options, 1),
-                       "the evaluation loss after step 1 is infinite or NaN" + not_saved));
-  const Words each_step = joined(options, {"--checkpoint-every", "1"});
-  EXPECT_TRUE(
-      contains(complaint(each_step, 1), "a weight is infinite or NaN after step 1" + not_saved));
+  EXPECT_TRUE(contains(complaint(options, 1), not_saved));
+  EXPECT_TRUE(contains(complaint(joined(options, {"--checkpoint-every", "1"}), 1), not_saved));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/step-00000001"));
 }
 

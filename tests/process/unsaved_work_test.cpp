@@ -72,7 +72,7 @@ TEST_F(UnsavedWork, IsNotLostByAnErrorInAnEvaluation) {
 
 TEST_F(UnsavedWork, IsNotLostByAKillInAnEvaluation) {
   const Words words = command({"--max-steps", "4"});
-  Ranks ranks(2, words, {{"TORCHBRIDGE_FAIL", "evaluate:3:kill"}});  // the first is the trial
+  Ranks ranks(2, words, {{"TORCHBRIDGE_FAIL", "evaluate:3"}});  // the first is the trial
   for (const int code : ranks.wait()) EXPECT_NE(code, 0);
   expect_only_the_evaluation(words, 4);
   EXPECT_GT(last_step().at("loss"), 0);

@@ -26,12 +26,15 @@ void visit_numbers(const StepMetrics& record,
   };
   take("loss", record.loss);
   take("lr", record.learning_rate);
-  take("samples_per_s", record.samples_per_s);
+  const auto take_measured = [&](const char* name, double value) {
+    if (!std::isnan(value)) take(name, value);
+  };
+  take_measured("samples_per_s", record.samples_per_s);
   take_known("tokens_per_s", record.tokens_per_s);
   take_known("tflops", record.tflops);
   take_known("mfu", record.mfu);
   take_known("grad_norm", record.grad_norm);
-  take("data_time_fraction", record.data_time_fraction);
+  take_measured("data_time_fraction", record.data_time_fraction);
   take_known("comm_fraction", record.comm_fraction);
   for (const auto& [name, value] : record.logged) take(name, value);
   if (record.evaluation) visit_numbers(*record.evaluation, take);

@@ -314,7 +314,7 @@ void Session::begin(const std::vector<std::reference_wrapper<DistributedDataPara
 
 void Session::evaluate_again(StepMetrics record) {
   evaluate_now();
-  record.evaluation = observers_->evaluation.result;
+  record.evaluation = observers_->evaluation.to_record(/*is_last=*/record.step == run_->last_step);
   if (record.evaluation) observers_->log.add(record);
   save_unevaluated();
 }
@@ -385,7 +385,7 @@ void Session::finish(TrainingStep& step) {
   if (is_saved) its.stop.ask();  // now, instead of saving again after the next step
   if (!record) return;
   evaluate_now();
-  record->evaluation = its.evaluation.result;
+  record->evaluation = its.evaluation.to_record(is_last);
   its.log.write(*record);
   save_unevaluated();
 }

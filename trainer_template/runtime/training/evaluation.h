@@ -37,6 +37,11 @@ struct EvaluationEnd {
   std::exception_ptr error;
   // If the loss is infinite or NaN: "NaN, first at sample 5 of the evaluation set".
   std::string not_finite;
+
+  // The result, but none if it is an error at the end of the run, which the same command repeats.
+  std::optional<Evaluation> to_record(bool is_last) const {
+    return is_last && !not_finite.empty() ? std::nullopt : result;
+  }
 };
 
 // Collective. Evaluates each sample of the task's eval_set() once, for any number of ranks, with
