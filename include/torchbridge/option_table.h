@@ -50,6 +50,9 @@ using OptionValue =
 struct OptionRule {
   OnRanks on_ranks = OnRanks::kSame;
   bool is_shown = false;  // shown in the table at the start and kept in checkpoints
+  // Belongs to the model, though the shapes of its weights do not show it: a checkpoint with
+  // another value is rejected. REQUIRES: is_shown.
+  bool is_of_model = false;
   // The valid values of what is no Choice; empty: any value of the type.
   std::vector<std::string> choices;
   // A message about an invalid text, or "": such as those below.

@@ -33,7 +33,7 @@ struct PreemptionOptions;  // <torchbridge/preemption.h>
 // The value of an option in this run.
 struct ChosenOption {
   OnRanks on_ranks = OnRanks::kSame;
-  bool is_shown = false;
+  bool is_shown = false, is_of_model = false;
   std::string value;  // as text; "set" or "not set" for OnRanks::kGiven
 };
 

@@ -174,6 +174,9 @@ struct TaskRegistration {
   std::vector<std::pair<std::string, std::string>> defaults;
   // Throws TrainError for an invalid --model.
   std::function<void(const std::string& model)> check_model;
+  // Of a valid --model, what a resume may not change though the shapes of the weights do not show
+  // it: "heads=4". Empty: the whole text.
+  std::function<std::string(const std::string& model)> identity_of_model = {};
   // Reads the data; throws TrainError, which names the file.
   std::function<std::unique_ptr<Task>(const TaskSettings&)> open;
   bool generates = false, predicts = false;           // the task implements generate(), predict()

@@ -299,9 +299,10 @@ TEST_F(Resume, CopiesTheFilesOfAnotherRun) {
   folder_.write("sample_log", sample_log);
   Ranks other(2, trainer({"--max-steps", "4", "--checkpoint-dir", folder_ / "other"}));
   expect_success(other);
-  // One that goes on.
+  // One that goes on, with the evaluation of the step before.
   expect_copied(2, run(5, "other"), curve, sample_log, "belongs to another run");
-  EXPECT_TRUE(folder_.read("curve").starts_with("{\"step\":5,"));
+  EXPECT_TRUE(folder_.read("curve").starts_with("{\"step\":4,"));
+  EXPECT_EQ(lines_in(folder_.read("curve")), 2);
 
   // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but
   // for the steps that come anew.
@@ -326,6 +327,24 @@ TEST_F(Resume, ReportsACompletedRun) {
 
 // Ten steps an epoch. The path of the data may change, and between two epochs the data may change
 // too.
+// The shapes of the weights are the same.
+TEST_F(Resume, RejectsAModelWithOtherHeads) {
+  const auto resume = [&](const std::string& model, const char* steps) {
+    return Ranks(2, trainer({"--task", "text", "--model", model, "--batch-size", "4", "--max-steps",
+                             steps, "--checkpoint-dir", folder_ / "runs"}));
+  };
+  const std::string two_heads = "gpt:layers=1,heads=2,width=32,context=16";
+  Ranks begin = resume(two_heads, "2");
+  EXPECT_EQ(begin.wait(), (std::vector<int>{0, 0})) << begin.errors();
+  Ranks other = resume("gpt:layers=1,heads=4,width=32,context=16", "4");
+  expect_one_line(other, "the checkpoint at step 2 was written with --model " + two_heads +
+                             ", this run has --model gpt:layers=1,heads=4,width=32,context=16: "
+                             "give --model " +
+                             two_heads);
+  Ranks same = resume("gpt:tiny,heads=2,layers=1,context=16,width=32,dropout=0.1", "4");
+  EXPECT_EQ(same.wait(), (std::vector<int>{0, 0})) << same.errors();
+}
+
 TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
   for (const char* name : {"data", "moved", "other"}) {
     fs::create_directory(folder_ / name);

@@ -90,7 +90,7 @@ TEST_F(Stop, InTheMiddleOfAnEvaluationLetsTheNextStartRepeatIt) {
                          "--eval-every",  "1"};
   complete(2, command("whole", options));
   {
-    Ranks ranks(2, saving("parts", options), {{"TORCHBRIDGE_FAIL", "evaluate:1:stop"}});
+    Ranks ranks(2, saving("parts", options), {{"TORCHBRIDGE_FAIL", "evaluate:2:stop"}});
     for (std::size_t rank : {0, 1}) ASSERT_TRUE(eventually([&] { return ranks.stopped(rank); }));
     ranks.kill_rank(1, SIGTERM);
     for (std::size_t rank : {0, 1}) ranks.kill_rank(rank, SIGCONT);

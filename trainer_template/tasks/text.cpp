@@ -120,6 +120,10 @@ TaskRegistration text_task() {
                    {"--warmup-steps", "100"},
                    {"--epochs", "1"}},
       .check_model = [](const std::string& model) { parse_gpt(model); },
+      .identity_of_model =
+          [](const std::string& model) {
+            return "heads=" + std::to_string(parse_gpt(model).heads);
+          },
       .open = [](const TaskSettings& settings) { return std::make_unique<Text>(settings); },
       .generates = true};
 }

@@ -169,7 +169,8 @@ std::map<std::string, ChosenOption> CommandLine::chosen() {
   for (const DeclaredOption& each : table_.all()) {
     std::string text = each.rule.text ? each.rule.text() : torchbridge::train::text_of(each.value);
     if (each.rule.on_ranks == OnRanks::kGiven) text = text.empty() ? "not set" : "set";
-    all[each.name] = {each.rule.on_ranks, each.rule.is_shown, std::move(text)};
+    all[each.name] = {each.rule.on_ranks, each.rule.is_shown, each.rule.is_of_model,
+                      std::move(text)};
   }
   return all;
 }

@@ -36,7 +36,8 @@ void declare_task(OptionTable& table, Options& o, std::span<const TaskRegistrati
             {.on_ranks = OnRanks::kOwn, .is_shown = true, .check = not_empty, .text = [&o] {
                return absolute_if_exists(o.data);
              }});
-  table.add("--model", &o.model, "Kind and sizes of the model", {.is_shown = true});
+  table.add("--model", &o.model, "Kind and sizes of the model",
+            {.is_shown = true, .is_of_model = true});
   table.add("--init-from", &o.init_from, "Start from the weights in this safetensors file",
             {.on_ranks = OnRanks::kGiven, .check = not_empty});
   for (const TaskRegistration& each : kinds) {
@@ -56,7 +57,7 @@ void declare_training(OptionTable& table, Options& o, std::span<const TaskRegist
     own.insert(own.end(), each.lr_schedules.begin(), each.lr_schedules.end());
   table.begin_group("Training");
   table.add("--epochs", &o.epochs, "Passes over the training data; with --max-steps alone no limit",
-            {.is_shown = true, .check = whole_between(1, 1'000'000'000), .text = [&o] {
+            {.is_shown = true, .check = at_least(1), .text = [&o] {
                return o.ends_by_epochs() ? std::to_string(o.epochs) : "no limit";
              }});
   table.add("--max-steps", &o.max_steps, "Stop after so many steps in total; 0: no limit",

@@ -65,7 +65,7 @@ std::string to_json_line(const StepMetrics& record) {
   return line + "}";
 }
 
-bool MetricsFile::add(const Evaluation& evaluation) {
+LastLine MetricsFile::add(const Evaluation& evaluation) {
   std::string members;
   visit_numbers(evaluation,
                 [&](const std::string& name, double value) { members += member(name, value); });

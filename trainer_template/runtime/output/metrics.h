@@ -39,9 +39,9 @@ class MetricsFile {
   MetricsFile(const std::filesystem::path& path, const RunStart& start)
       : file_(path, start, "--metrics") {}
   void write(const StepMetrics& record) { file_.write(to_json_line(record)); }
-  // Adds the evaluation of the last step done, which the previous start did not end. False if the
-  // file has no line of that step. REQUIRES: nothing was written yet.
-  bool add(const Evaluation& evaluation);
+  // Adds the evaluation of the last step done, if the file has that step's line without it.
+  // REQUIRES: nothing was written yet.
+  LastLine add(const Evaluation& evaluation);
   void check_complete() const { file_.check_complete(); }
 
  private:

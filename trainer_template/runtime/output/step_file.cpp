@@ -112,12 +112,13 @@ void StepFile::write(const std::string& line) {
   if (file_.append(line.substr(0, line.size() - 1) + run + "}\n")) run_.clear();
 }
 
-bool StepFile::add_to_last(const std::string& members) {
-  if (last_line_.empty()) return false;
+LastLine StepFile::add_to_last(const std::string& members) {
+  if (last_line_.empty()) return LastLine::kMissing;
+  if (last_line_.find(members.substr(0, members.find(':'))) != std::string::npos)
+    return LastLine::kHadThem;
   // One write: a kill leaves the old line or the new one.
-  if (last_line_.find(members.substr(0, members.find(':'))) == std::string::npos)
-    file_.replace_end("}\n", members + "}\n");
-  return true;
+  file_.replace_end("}\n", members + "}\n");
+  return LastLine::kExtended;
 }
 
 }  // namespace torchbridge::train

@@ -12,6 +12,9 @@
 
 namespace torchbridge::train {
 
+// What add_to_last() has found and done: the line had these members, or got them.
+enum class LastLine { kMissing, kHadThem, kExtended };
+
 // The state of a run when it opens its files.
 struct RunStart {
   // Its id, in the first line of its files; empty for a run of a version without ids.
@@ -34,10 +37,9 @@ class StepFile {
 
   // Appends {"step":N...}, given without a line end. The file's first line gets the member "run".
   void write(const std::string& line);
-  // Adds the members `,"key":value` to the last line of the previous start, unless it has the first
-  // key already. False if that line is not of the step `start.step`. REQUIRES: nothing was written
-  // yet.
-  bool add_to_last(const std::string& members);
+  // Adds the members `,"key":value` to the last line of the previous start, unless that line is not
+  // of the step `start.step` or has the first key already. REQUIRES: nothing was written yet.
+  LastLine add_to_last(const std::string& members);
 
   // Throws TrainError if a line is missing, as after a full disk.
   void check_complete() const { file_.check_complete(); }

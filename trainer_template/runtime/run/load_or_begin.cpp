@@ -39,6 +39,30 @@ std::string of_checkpoint(const TrainState& state) {
   return formatted("the checkpoint at step {} was written in an epoch ", state.step);
 }
 
+bool is_same_model(const std::string& model, const std::string& other, const Options& options) {
+  if (model == other || !options.kind->identity_of_model) return model == other;
+  try {
+    return options.kind->identity_of_model(model) == options.kind->identity_of_model(other);
+  } catch (const TrainError&) {  // of another program
+    return false;
+  }
+}
+
+// The shapes of the weights do not show all of it.
+void check_model(const Options& options, const Start& start) {
+  for (const auto& [name, option] : options.chosen) {
+    if (!option.is_of_model) continue;
+    const std::string then = option_of(start, name.substr(2), option.value);
+    const bool is_same =
+        name == "--model" ? is_same_model(option.value, then, options) : option.value == then;
+    if (!is_same)
+      throw TrainError(formatted(
+          "the checkpoint at step {} was written with {} {}, this run has {} {}: give {} {}",
+          start.state.step, name, printable(then), name, printable(option.value), name,
+          printable(then)));
+  }
+}
+
 // A position within an epoch is valid for one order of samples only.
 void check_order(const Options& options, const Start& start) {
   const std::string order = option_of(start, "order", "shuffled");
@@ -167,6 +191,7 @@ TrainState load_or_begin(const Options& options, const Dataset& train_set,
       throw TrainError(
           formatted("--data {} contains other samples than on rank 0; all ranks need the same data",
                     printable(options.data)));
+    check_model(options, start);
     check_order(options, start);
     check_train_set(options, start, train_set.size(), fingerprint);
     check_same_classes(train_set, state.classes, "the checkpoint");

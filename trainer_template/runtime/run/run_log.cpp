@@ -1,6 +1,5 @@
 #include "trainer_template/runtime/run/run_log.h"
 
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -145,10 +144,17 @@ void RunLog::drain() {
 
 void RunLog::add(const StepMetrics& record) {
   if (!is_reporter_) return;
-  if (!metrics_->add(*record.evaluation)) metrics_->write(record);
-  visit_numbers(record, [&](const std::string& name, double value) {
-    if (std::isfinite(value)) events_->write(record.step, name, value);
-  });
+  const LastLine line = metrics_->add(*record.evaluation);
+  if (line == LastLine::kHadThem) return;
+  const auto write = [&](const std::string& name, double value) {
+    events_->write(record.step, name, value);
+  };
+  if (line == LastLine::kExtended) {
+    visit_numbers(*record.evaluation, write);
+  } else {
+    metrics_->write(record);
+    visit_numbers(record, write);
+  }
   events_->flush();
 }
 

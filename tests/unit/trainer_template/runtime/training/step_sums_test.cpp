@@ -190,7 +190,9 @@ class StepTest : public testing::Test {
   }
   float weight() const { return model_->weight.item<float>(); }
   std::optional<Evaluation> evaluate_with(EvaluationOptions options) {
-    return evaluate(*model_, task_, options, stop_, alone()).result;
+    const EvaluationEnd end = evaluate(*model_, task_, options, stop_, alone());
+    if (end.error) std::rethrow_exception(end.error);
+    return end.result;
   }
 
   Sum task_;
@@ -382,7 +384,8 @@ TEST_F(StepTest, AMetricIsMadeOfTheSumsOverAllBatches) {
 TEST_F(StepTest, RejectsAMetricOfAnotherSize) {
   task_.with_bad_metric = true;
   EXPECT_EQ(error_of([&] { evaluate_with({.batch_size = 100}); }),
-            "metric 'spread': sums() returned 2 numbers, expected its size, 3");
+            "sample 0 of the evaluation set: metric 'spread': sums() returned 2 numbers, expected "
+            "its size, 3");
 }
 
 TEST_F(StepTest, CountsTheSecondsOfAllStarts) {
