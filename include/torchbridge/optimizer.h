@@ -233,6 +233,7 @@ class GradScaler final : public Part {
   std::string name() const override { return options_.enabled ? "grad_scaler" : ""; }
   // The other entries of Python's state_dict are options here.
   PartNumbers numbers() const override;
+  // Does nothing if the state began with another init_scale: that of this scaler was asked for.
   void load(const SavedNumbers& saved) override;
 
   // The loss times the scale, on the scaler's device.

@@ -140,6 +140,22 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
   EXPECT_TRUE(contains(manifest, "\"plateau.best\""));
 }
 
+// It would be too old for the run behind it.
+TEST_F(Resume, TheStateOfAScheduleIsForgottenByARunWithoutIt) {
+  const Words plateau = {"--lr-schedule", "plateau:patience=0", "--eval-every", "3"};
+  options_ = plateau;
+  train(1, folder_ / "curve", folder_ / "runs", 6);
+  EXPECT_TRUE(contains(folder_.read("runs/step-00000006/manifest.json"), "\"plateau.best\""));
+  options_.clear();
+  train(1, folder_ / "curve", folder_ / "runs", 9);
+  EXPECT_FALSE(contains(folder_.read("runs/step-00000009/manifest.json"), "\"plateau."));
+  options_ = plateau;
+  Ranks again(1, command(folder_ / "curve", folder_ / "runs", 12));
+  EXPECT_EQ(again.wait(), (std::vector<int>{0}));
+  EXPECT_TRUE(contains(again.errors(), "the checkpoint of step 9 has no 'plateau'"))
+      << again.errors();
+}
+
 // In every run, and with synchronous and asynchronous saves. Only the id of the run and its
 // training time differ.
 TEST_F(Resume, EqualStepsGiveEqualFiles) {

@@ -25,10 +25,13 @@ GradScaler::GradScaler(const GradScalerOptions& options, c10::Device device) : o
 }
 
 PartNumbers GradScaler::numbers() const {
-  return {{"scale", scale_.item<double>()}, {"growth_tracker", growth_tracker_.item<double>()}};
+  return {{"scale", scale_.item<double>()},
+          {"growth_tracker", growth_tracker_.item<double>()},
+          {"init_scale", options_.init_scale}};
 }
 
 void GradScaler::load(const SavedNumbers& saved) {
+  if (saved.find("init_scale").value_or(options_.init_scale) != options_.init_scale) return;
   scale_.fill_(saved.at("scale"));
   growth_tracker_.fill_(saved.count_at("growth_tracker"));
 }

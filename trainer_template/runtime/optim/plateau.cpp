@@ -13,14 +13,18 @@ namespace {
 
 std::string rate_key(std::size_t group) { return "lr." + std::to_string(group); }
 
+std::string base_key(std::size_t group) { return "base." + std::to_string(group); }
+
 }  // namespace
 
 PartNumbers Plateau::numbers() const {
   PartNumbers numbers = {{"bad", static_cast<double>(bad_)},
                          {"cooldown", static_cast<double>(cooldown_)}};
   if (best_) numbers["best"] = *best_;
-  for (std::size_t i = 0; i < learning_rates_.size(); ++i)
+  for (std::size_t i = 0; i < learning_rates_.size(); ++i) {
     numbers[rate_key(i)] = learning_rates_[i];
+    numbers[base_key(i)] = base_rates_[i];
+  }
   return numbers;
 }
 
@@ -32,7 +36,13 @@ void Plateau::load(const SavedNumbers& saved) {
         formatted("the plateau schedule's state has {} parameter groups, the optimizer has {}",
                   rates.size(), learning_rates_.size()));
   }
-  learning_rates_ = rates;
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    const double base = base_rates_[i], base_then = saved.find(base_key(i)).value_or(base);
+    if (base == base_then)
+      learning_rates_[i] = rates[i];
+    else
+      learning_rates_[i] = base_then > 0 ? base * (rates[i] / base_then) : base;
+  }
   best_ = saved.find("best");
   bad_ = saved.count_at("bad");
   cooldown_ = saved.count_at("cooldown");

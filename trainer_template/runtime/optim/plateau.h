@@ -15,9 +15,12 @@ class Plateau {
  public:
   // Reads the plateau fields of `schedule`. Takes one learning rate for each parameter group.
   Plateau(const LrSchedule& schedule, std::vector<double> learning_rates)
-      : schedule_(schedule), learning_rates_(std::move(learning_rates)) {}
+      : schedule_(schedule),
+        base_rates_(learning_rates),
+        learning_rates_(std::move(learning_rates)) {}
 
-  // As those of a Part. Throws TrainError if the state has another number of groups.
+  // As those of a Part. A state that began with other learning rates gives the reduction: the rates
+  // are those of this run, reduced as often. Throws TrainError if it has another number of groups.
   PartNumbers numbers() const;
   void load(const SavedNumbers& saved);
 
@@ -30,7 +33,7 @@ class Plateau {
   bool is_better(double value) const;
 
   LrSchedule schedule_;
-  std::vector<double> learning_rates_;
+  std::vector<double> base_rates_, learning_rates_;  // before any reduction, and now
   std::optional<double> best_;  // of the losses observed; nothing before the first that is a number
   std::int64_t bad_ = 0, cooldown_ = 0;  // evaluations
 };

@@ -102,6 +102,15 @@ StepMetrics resumed_step(std::int64_t step, const SavedNumbers& saved) {
           .data_time_fraction = kUnknown};
 }
 
+// The state of a part that this run does not use is too old for the next one.
+void forget_unused(const std::vector<Part*>& used, PartNumbers& all) {
+  std::erase_if(all, [&](const auto& entry) {
+    const std::string name = entry.first.substr(0, entry.first.find('.'));
+    return is_part_name(name) &&
+           std::ranges::none_of(used, [&](Part* part) { return part->name() == name; });
+  });
+}
+
 bool is_due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
 // Their numbers are right: none was summed by a collective that was aborted.
@@ -305,6 +314,7 @@ void Session::begin(const std::vector<std::reference_wrapper<DistributedDataPara
                                     &its.early_stop, &its.throughput, &its.sample_log, &its.scaler})
     keep(*own);
   std::ranges::rotate(run_->parts, run_->parts.begin() + programs);
+  forget_unused(run_->parts, run_->state.parts);
   observers_ = std::move(observers);
   if (const SavedNumbers due(kEvaluation, run_->state.parts); !due.empty())
     evaluate_again(resumed_step(run_->state.step, due));

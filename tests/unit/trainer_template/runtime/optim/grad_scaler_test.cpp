@@ -77,16 +77,28 @@ TEST_F(Scaling, SkipsAStepThatOverflows) {
 
 TEST_F(Scaling, GrowsAfterGoodSteps) {
   EXPECT_TRUE(step_with(1) && step_with(1));
-  EXPECT_EQ(scaler_.numbers(), (PartNumbers{{"scale", 16}, {"growth_tracker", 0}}));
+  EXPECT_EQ(scaler_.numbers(),
+            (PartNumbers{{"scale", 16}, {"growth_tracker", 0}, {"init_scale", 8}}));
   EXPECT_TRUE(step_with(1));
-  EXPECT_EQ(scaler_.numbers(), (PartNumbers{{"scale", 16}, {"growth_tracker", 1}}));
+  EXPECT_EQ(scaler_.numbers(),
+            (PartNumbers{{"scale", 16}, {"growth_tracker", 1}, {"init_scale", 8}}));
 }
 
 TEST_F(Scaling, ResumesFromItsState) {
   step_with(1);
-  GradScaler other({}, at::kCPU);
+  step_with(1);
+  GradScaler other({.init_scale = 8}, at::kCPU);
   other.load(saved_of(scaler_));
-  EXPECT_EQ(other.numbers(), (PartNumbers{{"scale", 8}, {"growth_tracker", 1}}));
+  EXPECT_EQ(other.numbers(), scaler_.numbers());
+  EXPECT_EQ(other.numbers().at("scale"), 16);
+}
+
+// Another --loss-scale was asked for.
+TEST_F(Scaling, AnotherInitialScaleBeginsAnew) {
+  step_with(1);
+  GradScaler other({.init_scale = 4}, at::kCPU);
+  other.load(saved_of(scaler_));
+  EXPECT_EQ(other.numbers().at("scale"), 4);
 }
 
 TEST_F(Scaling, OnlyChecksGradientsWhenDisabled) {

@@ -43,7 +43,7 @@ TEST(Plateau, ResumesFromItsState) {
     for (std::size_t i = 0; i < std::size(measured); ++i) {
       if (i == stop) {
         const SavedNumbers saved = saved_of(*plateau);
-        plateau.emplace(shared, Rates{7.0});
+        plateau.emplace(shared, Rates{0.1});
         plateau->load(saved);
       }
       straight.observe(measured[i]);
@@ -52,6 +52,19 @@ TEST(Plateau, ResumesFromItsState) {
     EXPECT_EQ(plateau->learning_rates(), straight.learning_rates()) << "stopped at " << stop;
     EXPECT_LT(straight.learning_rates()[0], 0.01);
   }
+}
+
+// The remedy for a loss that is not finite: the same command with a lower --lr.
+TEST(Plateau, ReducesAnotherLearningRateAsOften) {
+  Plateau before(schedule("plateau:patience=0,factor=0.5"), {0.5, 0.25});
+  for (int i = 0; i < 3; ++i) before.observe(1);  // two reductions
+  EXPECT_EQ(before.learning_rates(), (Rates{0.125, 0.0625}));
+  Plateau lower(schedule("plateau:patience=0,factor=0.5"), {0.25, 0});
+  lower.load(saved_of(before));
+  EXPECT_EQ(lower.learning_rates(), (Rates{0.0625, 0}));
+  Plateau again(schedule("plateau:patience=0,factor=0.5"), {0.25, 0.125});
+  again.load(saved_of(lower));  // of rates of 0 there is no reduction
+  EXPECT_EQ(again.learning_rates(), (Rates{0.0625, 0.125}));
 }
 
 TEST(Plateau, RejectsTheStateOfOtherGroups) {
