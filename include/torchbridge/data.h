@@ -95,6 +95,11 @@ struct LoaderOptions {
 std::int64_t batches_left(const SamplerOptions& sampler, const LoaderOptions& options,
                           SamplerPosition start);
 
+// Number of optimizer steps of `batches_a_step` batches, or fewer at the end of an epoch, from
+// `start` on; max_batches is ignored.
+std::int64_t steps_left(const SamplerOptions& sampler, LoaderOptions options, SamplerPosition start,
+                        std::int64_t batches_a_step);
+
 // Collating this sample alone failed. what() is "sample INDEX: REASON"; the original exception is
 // nested in it.
 struct SampleError : TrainError {
@@ -127,6 +132,9 @@ class Loader {
   // epoch's last step is never filled up with samples of the next one; none at the end. Throws as
   // next() does.
   std::vector<Batch> next_step(std::int64_t batches);
+
+  // Of next_step(), from here on.
+  std::int64_t steps_left(std::int64_t batches_a_step) const;
 
   // Whether next() would return the next `count` batches without a wait, where so many are made
   // ahead. Waits for that, at most `time`. Also true after the timeout of a batch: next() throws

@@ -69,7 +69,7 @@ struct Options {
   bool seed_per_rank = false;
   OneOf<Order> order{{"shuffled", "permuted", "sequential"}};
   std::string init_from;
-  bool skip_unreadable = false;
+  bool skip_unreadable = false, drop_last = false;
   bool deterministic = false, cudnn_benchmark = false;
   std::int64_t early_stop = 0;
 

@@ -62,6 +62,16 @@ TEST_F(Resume, PrintsOnlyTheSettingsThatChanged) {
   EXPECT_EQ(output.find("batch-size"), std::string::npos) << output;
 }
 
+// 1,437 samples: 718 a rank, 22 batches of 32.
+TEST_F(Resume, DropsTheSamplesThatMakeNoFullBatch) {
+  options_ = {"--drop-last"};
+  const fs::path whole = folder_ / "whole.jsonl", parts = folder_ / "parts.jsonl";
+  train(2, whole, "");
+  for (int steps : {7, 22, 30, 0}) train(2, parts, folder_ / "runs", steps);
+  EXPECT_EQ(losses(whole).size(), 4u * 22);
+  EXPECT_EQ(losses(parts), losses(whole));
+}
+
 // Each rank has other dropout masks, and a resumed run repeats them.
 TEST_F(Resume, EachRankRestoresItsGenerator) {
   options_ = {"--task",       "text",

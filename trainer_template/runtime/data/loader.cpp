@@ -136,6 +136,18 @@ std::int64_t batches_left(const SamplerOptions& sampler, const LoaderOptions& op
   return options.max_batches < 0 ? total : std::min(total, options.max_batches);
 }
 
+std::int64_t steps_left(const SamplerOptions& sampler, LoaderOptions options, SamplerPosition start,
+                        std::int64_t batches_a_step) {
+  const std::int64_t epochs = options.epochs;
+  options.max_batches = -1;
+  const auto steps_until = [&](std::int64_t end, SamplerPosition from) {
+    options.epochs = end;
+    return (batches_left(sampler, options, from) + batches_a_step - 1) / batches_a_step;
+  };
+  if (start.epoch >= epochs) return 0;
+  return steps_until(start.epoch + 1, start) + (epochs - start.epoch - 1) * steps_until(1, {});
+}
+
 struct Loader::State {
   State(const Dataset& dataset, const SamplerOptions& sampler, const LoaderOptions& options,
         SamplerPosition start);
@@ -414,6 +426,10 @@ std::vector<Batch> Loader::next_step(std::int64_t batches) { return state_->next
 
 bool Loader::is_ready(std::int64_t count, std::chrono::milliseconds time) {
   return state_->is_ready(count, time);
+}
+
+std::int64_t Loader::steps_left(std::int64_t batches_a_step) const {
+  return train::steps_left(state_->sampler_, state_->options_, state_->position_, batches_a_step);
 }
 
 bool Loader::fails(std::int64_t count) { return state_->fails(count); }

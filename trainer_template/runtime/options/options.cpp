@@ -100,11 +100,13 @@ SamplerOptions Options::sampler(std::int64_t samples, const ProcessGroup& group)
           .world_size = group.world_size(),
           .rank = group.rank(),
           .seed = seed,
-          .order = order};
+          .order = order,
+          .drop_last = drop_last};
 }
 
 LoaderOptions Options::loading(const ProcessGroup& group) const {
   return {.batch_size = batch_size,
+          .drop_last = drop_last,
           .workers = workers,
           .epochs = most_epochs(),
           .device = group.device(),

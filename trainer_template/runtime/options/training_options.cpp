@@ -121,6 +121,9 @@ void declare_training(OptionTable& table, Options& o, std::span<const TaskRegist
             "Order of samples: shuffled as Python does, permuted (without a list of all indices), "
             "sequential",
             {.is_shown = true});
+  table.add("--drop-last", &o.drop_last,
+            "Drop the samples at the end of an epoch that make no full batch on each rank",
+            {.is_shown = true});
   table.add("--skip-unreadable", &o.skip_unreadable,
             "Leave out samples that cannot be read, and print each once: another one of the batch "
             "takes its place",

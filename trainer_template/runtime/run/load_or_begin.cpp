@@ -218,11 +218,8 @@ StepScale step_scale_of(const TrainState& state) {
   return scale;
 }
 
-std::int64_t total_steps(const Options& options, const Dataset& train_set, const TrainState& state,
-                         const ProcessGroup& group) {
-  const std::int64_t left =
-      steps_left(options.sampler(train_set.size(), group), options.loading(group), state.position,
-                 options.grad_accumulation);
+std::int64_t total_steps(const Options& options, const Loader& loader, const TrainState& state) {
+  const std::int64_t left = loader.steps_left(options.grad_accumulation);
   if (options.max_steps == 0) return state.step + left;
   const StepScale scale = step_scale_of(state);
   const double most =

@@ -27,9 +27,9 @@ TrainState load_or_begin(const Options& options, const Dataset& train_set,
 // How the steps of the run count from `state` on. Throws TrainError for impossible numbers.
 StepScale step_scale_of(const TrainState& state);
 
-// The steps of the whole run from step 0, with `state` as returned by load_or_begin(). Both
-// --epochs and --max-steps limit them; --max-steps counts by step_scale_of(state).
-std::int64_t total_steps(const Options& options, const Dataset& train_set, const TrainState& state,
-                         const ProcessGroup& group);
+// The steps of the whole run from step 0, with `state` as returned by load_or_begin() and a loader
+// that begins at its position. The end of the loader and --max-steps limit them; --max-steps counts
+// by step_scale_of(state).
+std::int64_t total_steps(const Options& options, const Loader& loader, const TrainState& state);
 
 }  // namespace torchbridge::train

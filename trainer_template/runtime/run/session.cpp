@@ -169,7 +169,6 @@ struct Session::Run {
         state(load_or_begin(options, trained.task.train_set(), tensors, optimizer, checkpoints,
                             group)),
         first_step(state.step),
-        last_step(total_steps(options, trained.task.train_set(), state, group)),
         clipping(gradient_clipping(options, tensors, group)) {
     if (trained.task.eval_set().size() == 0)
       throw TrainError("the evaluation set has no samples: give it one at least");
@@ -184,7 +183,7 @@ struct Session::Run {
   Optimizer& optimizer;
   Checkpoints checkpoints;
   TrainState state;
-  const std::int64_t first_step, last_step;
+  const std::int64_t first_step;
   GradientClipping clipping;
   std::vector<std::unique_ptr<KeptLoader>> loaders;
   std::vector<Part*> parts;  // the program's, from begin() on behind the run's own
@@ -198,8 +197,8 @@ struct Session::Observers {
       : ddps(its_ddps),
         loader(its_loader),
         scaler(its_scaler),
-        learning_rates(run.options.schedule(run.last_step, step_scale_of(run.state)),
-                       run.optimizer),
+        last_step(total_steps(run.options, loader, run.state)),
+        learning_rates(run.options.schedule(last_step, step_scale_of(run.state)), run.optimizer),
         non_finite(non_finite_options(run.options), run.trained.model.buffers(), run.group),
         evaluating(evaluation_options(run.options, run.trained.model, run.group)),
         early_stop(run.options.early_stop),
@@ -213,7 +212,7 @@ struct Session::Observers {
                   },
               .has_data =
                   [&](auto time) { return loader.is_ready(run.options.grad_accumulation, time); }}),
-        log(run.options, run.group, run.tensors, run.state, run.last_step, run.checkpoints),
+        log(run.options, run.group, run.tensors, run.state, last_step, run.checkpoints),
         profile(profile_options(run.options, run.group)),
         sample_log(run.group, run.options.sample_log, run_start_of(run.options, run.state)),
         throughput(run.trained.task, run.trained.model, ddps.front(), run.group.world_size(),
@@ -223,6 +222,7 @@ struct Session::Observers {
   const std::vector<std::reference_wrapper<DistributedDataParallel>> ddps;
   Loader& loader;
   GradScaler& scaler;
+  const std::int64_t last_step;
   LearningRates learning_rates;
   NonFinite non_finite;
   const EvaluationOptions evaluating;
@@ -318,13 +318,14 @@ void Session::begin(const std::vector<std::reference_wrapper<DistributedDataPara
   observers_ = std::move(observers);
   if (const SavedNumbers due(kEvaluation, run_->state.parts); !due.empty())
     evaluate_again(resumed_step(run_->state.step, due));
-  else if (run_->state.step < run_->last_step)
+  else if (run_->state.step < observers_->last_step)
     try_evaluation();
 }
 
 void Session::evaluate_again(StepMetrics record) {
   evaluate_now();
-  record.evaluation = observers_->evaluation.to_record(/*is_last=*/record.step == run_->last_step);
+  record.evaluation =
+      observers_->evaluation.to_record(/*is_last=*/record.step == observers_->last_step);
   if (record.evaluation) observers_->log.add(record);
   save_unevaluated();
 }
@@ -341,11 +342,14 @@ std::optional<TrainingStep> Session::next_step() {
   check_begun(observers_ != nullptr, "next_step()");
   Run& run = *run_;
   Observers& its = *observers_;
-  if (run.state.step >= run.last_step || its.early_stop.is_due() || !its.stop.may_step())
+  if (run.state.step >= its.last_step || its.early_stop.is_due() || !its.stop.may_step())
     return std::nullopt;
   failpoint("step");
   for (Part* part : run.parts) part->before_step(run.state.step + 1);
   std::vector<Batch> batches = its.loader.next_step(run.options.grad_accumulation);
+  if (batches.empty())
+    throw TrainError(formatted("the program's loader ends before step {} of {}", run.state.step + 1,
+                               its.last_step));
   const StepMetrics record{.step = run.state.step + 1,
                            .epoch = batches.front().epoch,
                            .learning_rate = its.learning_rates.of_first_group()};
@@ -381,7 +385,7 @@ void Session::finish(TrainingStep& step) {
   its.reader.add(step.record(), step.batches(), step.sums());
 
   its.evaluation = {};
-  const bool is_last = run.state.step == run.last_step;
+  const bool is_last = run.state.step == its.last_step;
   const bool is_evaluated = is_due(run.state.step, run.options.eval_every) || is_last;
   const bool is_saved = run.checkpoints.due(run.state.step);
   std::optional<StepMetrics> record;  // written once it is evaluated
@@ -473,7 +477,7 @@ ExitCode Session::end() {
   Observers& its = *observers_;
   for (FinishedStep& step : read_steps(its.reader, /*all=*/true, run.group))
     finish_read(std::move(step), /*is_written=*/true);
-  const bool has_all_steps = run.state.step == run.last_step || its.early_stop.is_due();
+  const bool has_all_steps = run.state.step == its.last_step || its.early_stop.is_due();
   if (has_all_steps && !its.evaluation.result) its.evaluation = evaluate_all(its.evaluating);
   if (its.evaluation.error) std::rethrow_exception(its.evaluation.error);
   const bool is_complete = has_all_steps && its.evaluation.result;

@@ -31,17 +31,4 @@ inline at::Tensor part_of_step(const at::Tensor& mean_loss, const Batch& batch,
   return divisor == 1 ? mean_loss : mean_loss.div(divisor);
 }
 
-// The number of optimizer steps from `start` to the end of the last epoch; max_batches is ignored.
-inline std::int64_t steps_left(const SamplerOptions& sampler, LoaderOptions options,
-                               SamplerPosition start, std::int64_t batches_a_step) {
-  const std::int64_t epochs = options.epochs;
-  options.max_batches = -1;
-  const auto steps_until = [&](std::int64_t end, SamplerPosition from) {
-    options.epochs = end;
-    return (batches_left(sampler, options, from) + batches_a_step - 1) / batches_a_step;
-  };
-  if (start.epoch >= epochs) return 0;
-  return steps_until(start.epoch + 1, start) + (epochs - start.epoch - 1) * steps_until(1, {});
-}
-
 }  // namespace torchbridge::train
