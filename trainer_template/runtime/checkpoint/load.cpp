@@ -1,6 +1,10 @@
 #include "trainer_template/runtime/checkpoint/load.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
+
+#include <ATen/ops/zeros_like.h>
 
 #include "trainer_template/runtime/checkpoint/fitted_names.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
@@ -44,6 +48,22 @@ bool is_laid_out_as_files(Optimizer& optimizer) {
   return true;
 }
 
+// The tensors of a file by the model's names. Batch normalisation of before PyTorch 0.4.1 counted
+// no batches: as in Python's _load_from_state_dict the count is 0 where it is missing.
+NamedTensors fitted_tensors(const NamedTensors& file, const ModelTensors& model,
+                            const std::string& what) {
+  constexpr std::string_view kCount = "num_batches_tracked";
+  NamedTensors tensors = without_aliases(file, model, what);
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : tensors) names.insert(name);
+  for (const auto& [name, buffer] : model.buffers) {
+    if (!name.ends_with(kCount) || names.contains(name)) continue;
+    const std::string mean = name.substr(0, name.size() - kCount.size()) + "running_mean";
+    if (names.contains(mean)) tensors.emplace_back(name, at::zeros_like(buffer));
+  }
+  return tensors;
+}
+
 }  // namespace
 
 NeededFiles needed_files(Optimizer& optimizer, ProcessGroup& group) {
@@ -62,7 +82,7 @@ void load_checkpoint(const SelectedCheckpoint& checkpoint, const ModelTensors& m
   const Manifest& manifest = checkpoint.manifest;
   all_or_none(group, [&] {
     const std::string what = "checkpoint " + checkpoint.folder.string();
-    copy_tensors(without_aliases(tensors_in(checkpoint, kModelFile), model, what), model.all(),
+    copy_tensors(fitted_tensors(tensors_in(checkpoint, kModelFile), model, what), model.all(),
                  what);
     StatePieces state(optimizer.ranges());
     const std::vector<std::string> files = optimizer_files(manifest);
@@ -86,7 +106,7 @@ NamedTensors tensors_of_file(const SelectedCheckpoint& checkpoint, const std::st
 
 void init_from(const std::filesystem::path& file, const ModelTensors& model, ProcessGroup& group) {
   all_or_none(group, [&] {
-    copy_tensors(without_aliases(fitted_names(read_safetensors(file), model), model, file.string()),
+    copy_tensors(fitted_tensors(fitted_names(read_safetensors(file), model), model, file.string()),
                  model.all(), file.string());
   });
 }

@@ -1,4 +1,6 @@
 // Resuming from a folder with damaged checkpoints, and weights with two names.
+#include "trainer_template/runtime/checkpoint/load.h"
+
 #include <functional>
 
 #include <ATen/Context.h>
@@ -269,6 +271,23 @@ TEST(FittedNames, HaveNoPrefixesThatTheModelDoesNotKnow) {
     for (const auto& [name, tensor] : fitted_names(file, c.model)) names.push_back(name);
     EXPECT_EQ(names, c.expected) << c.file.front();
   }
+}
+
+// The judge is PyTorch: bn.load_state_dict() of a dict without _metadata takes such a file.
+TEST(InitFrom, TakesBatchNormalisationThatCountsNoBatches) {
+  TemporaryFolder folder;
+  const at::Tensor mean = at::zeros({2}), count = at::full({}, 7, at::kLong);
+  const ModelTensors model{
+      .parameters = {}, .buffers = {{"bn.running_mean", mean}, {"bn.num_batches_tracked", count}}};
+  write_safetensors(real_files(), folder / "old.safetensors", {{"bn.running_mean", at::ones({2})}},
+                    {});
+  init_from(folder / "old.safetensors", model, alone());
+  EXPECT_TRUE(mean.equal(at::ones({2})));
+  EXPECT_EQ(count.item<std::int64_t>(), 0);
+  write_safetensors(real_files(), folder / "none.safetensors",
+                    {{"bn.num_batches_tracked", at::full({}, 3, at::kLong)}}, {});
+  EXPECT_TRUE(contains(error_of([&] { init_from(folder / "none.safetensors", model, alone()); }),
+                       "has no 'bn.running_mean'"));
 }
 
 // Such as a file of another model.
