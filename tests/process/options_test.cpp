@@ -131,6 +131,7 @@ TEST_F(DifferentOptions, AreRejectedByNameOrHarmless) {
                                   {"--fp32-precision", "auto", "tf32"},
                                   {"--grad-comm", "fp32", "bf16"},
                                   {"--seed-per-rank", "false", "true"},
+                                  {"--drop-last", "false", "true"},
                                   {"--skip-unreadable", "false", "true"},
                                   {"--checkpoint-dir", "", runs},
                                   {"--checkpoint-every", "10", "20"},

@@ -207,12 +207,19 @@ TEST_F(Tasks, GeneratesTextAndPredictsTheClassOfAnImage) {
       complaint({"--task", "text", "--checkpoint-dir", folder_ / "tokens", "--generate", "x"}, 1),
       "tokens of '.bin' files"));
 
-  Ranks digits(1, trainer({"--epochs", "4", "--checkpoint-dir", folder_ / "digits"}));
+  const std::filesystem::path data = folder_ / "data";
+  std::filesystem::copy(in_source("data/digits"), data);
+  Ranks digits(1, trainer({"--epochs", "4", "--checkpoint-dir", folder_ / "digits", "--data",
+                           data.string()}));
   ASSERT_EQ(digits.wait(), kOneGood) << digits.errors();
+  std::filesystem::remove_all(data);
   Ranks predicted(1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict",
                               in_source("tests/data/images/seven.png")}));
   ASSERT_EQ(predicted.wait(), kOneGood) << predicted.errors();
   EXPECT_TRUE(contains(predicted.out(0), "seven.png: 7 (")) << predicted.out(0);
+  EXPECT_TRUE(contains(predicted.errors(),
+                       "the checkpoint's --data " + data.string() + " does not exist: --data "))
+      << predicted.errors();
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1),
                        "contains no checkpoint"));
 }

@@ -54,7 +54,7 @@ const TaskRegistration& kind_of(const Options& options, const InferenceWeights& 
 
 // With task, model and data of the checkpoint, unless the user gave them.
 Options chosen_of(const Options& options, const TaskRegistration& kind,
-                  const InferenceWeights& weights) {
+                  const InferenceWeights& weights, bool is_first) {
   Options chosen = options;
   chosen.kind = &kind;
   for (const auto& [name, value] : kind.defaults) {
@@ -66,8 +66,12 @@ Options chosen_of(const Options& options, const TaskRegistration& kind,
     chosen.model = model->second;
   std::error_code ignored;
   const auto data = before.find("data");
-  if (data != before.end() && !options.data_given && std::filesystem::exists(data->second, ignored))
+  if (data == before.end() || options.data_given) return chosen;
+  if (std::filesystem::exists(data->second, ignored))
     chosen.data = data->second;
+  else if (is_first)
+    print_message(formatted("the checkpoint's --data {} does not exist: --data {} is used instead",
+                            printable(data->second), printable(chosen.data)));
   return chosen;
 }
 
@@ -79,7 +83,7 @@ void run_inference(const Options& options, ProcessGroup& group) {
   const InferenceWeights weights = weights_of(options, group);
   const TaskRegistration* kind = nullptr;
   all_or_none(group, [&] { kind = &kind_of(options, weights); });
-  const Options chosen = chosen_of(options, *kind, weights);
+  const Options chosen = chosen_of(options, *kind, weights, group.is_first());
   const auto task = open_task(group, chosen);
   all_or_none(group, [&] {
     check_same_classes(task->train_set(), weights.manifest.state.classes, "the checkpoint");

@@ -18,6 +18,7 @@
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/failpoint.h"
 #include "trainer_template/runtime/base/own_name.h"
+#include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/optim/joined_optimizer.h"
 #include "trainer_template/runtime/run/load_or_begin.h"
 #include "trainer_template/runtime/run/part_buckets.h"
@@ -330,12 +331,16 @@ void Session::evaluate_again(StepMetrics record) {
   save_unevaluated();
 }
 
-// Before the work that an error would keep from its end.
+// Before the work that an error would keep from its end. Draws no random numbers that training or
+// the next start would miss.
 void Session::try_evaluation() {
   const Throughput::Pause pause(observers_->throughput);
+  const c10::Device device = run_->group.device();
+  const NamedTensors generators = generator_states(device);
   EvaluationOptions options = observers_->evaluating;
   options.max_batches = 1;
   if (const auto error = evaluate_all(options).error) std::rethrow_exception(error);
+  restore_generators(generators, device);
 }
 
 std::optional<TrainingStep> Session::next_step() {

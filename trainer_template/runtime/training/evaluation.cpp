@@ -47,7 +47,14 @@ std::vector<Metric> metrics_of(const Task& task) {
   if (losses.size() == 1) losses.clear();
   for (Loss& each : losses)
     metrics.push_back(mean_over_samples(each.name + "_loss", std::move(each.mean)));
-  for (Metric& each : task.metrics()) metrics.push_back(std::move(each));
+  for (Metric& each : task.metrics()) {
+    if (std::ranges::count(metrics, each.name, &Metric::name) > 0)
+      throw TrainError(
+          formatted("the task has a metric '{}', and evaluations have that number "
+                    "already: choose another name",
+                    each.name));
+    metrics.push_back(std::move(each));
+  }
   return metrics;
 }
 

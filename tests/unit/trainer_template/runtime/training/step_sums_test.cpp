@@ -74,11 +74,11 @@ class Sum : public Task {
     return bad ? outputs.sum() * std::numeric_limits<float>::infinity() : outputs.mean();
   }
   std::vector<Metric> metrics() const override {
-    Metric spread{.name = "spread", .size = 3, .sums = {}, .value = [](const at::Tensor& sums) {
-                    const double samples = sums[2].item<double>(),
-                                 mean = sums[0].item<double>() / samples;
-                    return sums[1].item<double>() / samples - mean * mean;
-                  }};
+    Metric spread{
+        .name = name_of_metric, .size = 3, .sums = {}, .value = [](const at::Tensor& sums) {
+          const double samples = sums[2].item<double>(), mean = sums[0].item<double>() / samples;
+          return sums[1].item<double>() / samples - mean * mean;
+        }};
     spread.sums = [this](const at::Tensor& outputs, const at::Tensor&) {
       const at::Tensor sums =
           at::stack({outputs.sum(), outputs.square().sum(), at::full_like(outputs, 1).sum()});
@@ -89,6 +89,7 @@ class Sum : public Task {
   }
   bool with_bad_gradient = false;
   bool with_bad_metric = false;
+  std::string name_of_metric = "spread";
 
  private:
   Indices indices_;
@@ -386,6 +387,14 @@ TEST_F(StepTest, RejectsAMetricOfAnotherSize) {
   EXPECT_EQ(error_of([&] { evaluate_with({.batch_size = 100}); }),
             "sample 0 of the evaluation set: metric 'spread': sums() returned 2 numbers, expected "
             "its size, 3");
+}
+
+TEST_F(StepTest, RejectsAMetricWhoseNameIsTaken) {
+  for (const char* name : {"loss", "largest"}) {
+    task_.name_of_metric = name;
+    EXPECT_TRUE(contains(error_of([&] { evaluate_with({}); }),
+                         "the task has a metric '" + std::string(name) + "'"));
+  }
 }
 
 TEST_F(StepTest, CountsTheSecondsOfAllStarts) {
