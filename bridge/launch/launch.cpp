@@ -50,6 +50,9 @@ Status check_shell_of_step(const LaunchOrigin& origin) {
 bool is_layout_missing(const EnvMap& environment, const TorchEnv& given, const LaunchOrigin& origin,
                        const LaunchOptions& options) {
   const Layout& at = given.layout;
+  // A script's own layout, as 0 for each task that sees one GPU.
+  if (environment.has("LOCAL_RANK") && origin.facts && at.local_rank != origin.facts->local_rank)
+    return false;
   return origin.facts && origin.set_by == SetBy::kOthers && at.world_size > 1 &&
          at.world_size == origin.facts->world_size && at.rank == origin.facts->rank &&
          options.ranks != RankRule::kBlock &&

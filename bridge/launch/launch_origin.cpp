@@ -219,7 +219,7 @@ LaunchOrigin origin_of_agent(const LaunchOrigin& origin) {
   const auto& [given, facts] = std::tie(origin.given, origin.facts);
   const bool is_launchers = given && facts && given->layout.rank == facts->rank &&
                             given->layout.world_size == facts->world_size;
-  if (!facts || origin.set_by != SetBy::kOthers || is_launchers) return own;
+  if (!facts || origin.set_by != SetBy::kOthers || origin.is_set_inside || is_launchers) return own;
   own.environment = {};
   for (const auto& [name, value] : origin.environment) {
     if (value.empty() || !is_rank_or_size(name)) own.environment.set(name, value);

@@ -141,7 +141,7 @@ class Loader {
   // the error.
   bool is_ready(std::int64_t count, std::chrono::milliseconds time);
 
-  // Whether one of the next `count` batches is made already, and next() throws for it.
+  // Whether next_step(count) would throw, by a batch that is made already.
   bool fails(std::int64_t count);
 
   // For a checkpoint: the position after the last batch that next() returned. Batches made ahead do

@@ -86,6 +86,9 @@ TEST_F(UnsavedWork, IsNotLostByABadSample) {
   const auto step = nlohmann::json::parse(samples.substr(line, samples.find('\n', line) - line));
   std::filesystem::remove_all(folder_ / "runs");
   write_tokens("train.bin", step.at("samples").at(1).at(0));  // on rank 1
+  Ranks without(2, command({"--max-steps", "4"}));
+  EXPECT_EQ(without.wait(), kGood) << "no step needs it: " << without.errors();
+  std::filesystem::remove_all(folder_ / "runs");
   Ranks ranks(2, command({}));
   EXPECT_EQ(ranks.wait(), kFailed);
   EXPECT_TRUE(contains(ranks.errors(), "stopped after step 4 of 10; the same command resumes"))

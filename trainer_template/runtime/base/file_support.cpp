@@ -26,9 +26,11 @@ FirstErrors& first_errors() {
 
 bool is_unsupported(FileOperation operation, dev_t device, int error) {
   const bool is_of_disk = error == EIO || error == ENOSPC || error == EDQUOT;
+  const bool passes = error == ETIMEDOUT || error == ESTALE || error == EINTR || error == EAGAIN;
   FirstErrors& first = first_errors();
   const std::scoped_lock lock(first.mutex);
-  const auto found = first.of.try_emplace({operation, device}, is_of_disk ? 0 : error).first;
+  const auto found =
+      first.of.try_emplace({operation, device}, is_of_disk || passes ? 0 : error).first;
   return error != 0 && found->second == error;
 }
 

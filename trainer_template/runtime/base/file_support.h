@@ -13,7 +13,7 @@ enum class FileOperation { kSync, kSyncFolder, kLink };
 
 // `error`: what an operation on the file system `device` gave, an errno or 0. True if that
 // operation is not supported there: the first one of the process failed, by the same error, and not
-// for the disk (EIO, ENOSPC, EDQUOT). Any thread.
+// for the disk (EIO, ENOSPC, EDQUOT) or for an error that passes. Any thread.
 bool is_unsupported(FileOperation operation, dev_t device, int error);
 
 // Why that operation is not supported in the folder; empty if it is, or was not tried yet.

@@ -45,6 +45,15 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
+// Behind it are the same files again, without end.
+bool is_link_to_parent(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_symlink(path, error) || !is_folder(path)) return false;
+  const fs::path target = fs::canonical(path, error),
+                 parent = fs::canonical(path.parent_path(), error);
+  return !error && std::ranges::mismatch(target, parent).in1 == target.end();
+}
+
 // All that are not hidden, in torchvision's order: sorted(os.walk(folder, followlinks=True)).
 std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<std::pair<std::string, std::string>> files;  // folder, name
@@ -53,7 +62,7 @@ std::vector<fs::path> files_below(const fs::path& folder) {
            folder, fs::directory_options::follow_directory_symlink, error);
        !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     const fs::path& path = entry->path();
-    if (hidden(path)) {
+    if (hidden(path) || is_link_to_parent(path)) {
       entry.disable_recursion_pending();
     } else if (!is_folder(path)) {
       files.emplace_back(path.parent_path().string(), path.filename().string());

@@ -288,8 +288,10 @@ bool Loader::State::is_ready(std::int64_t count, std::chrono::milliseconds time)
 }
 
 bool Loader::State::fails(std::int64_t count) {
+  const std::int64_t of_epoch =
+      batches_in(samples_per_rank(sampler_, position_.consumed), options_);
   const std::lock_guard lock(mutex_);
-  return std::any_of(ready_.begin(), ready_.lower_bound(delivered_ + count),
+  return std::any_of(ready_.begin(), ready_.lower_bound(delivered_ + std::min(count, of_epoch)),
                      [](const auto& made) { return made.second.error != nullptr; });
 }
 

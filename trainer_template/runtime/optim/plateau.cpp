@@ -41,7 +41,8 @@ void Plateau::load(const SavedNumbers& saved) {
     if (base == base_then)
       learning_rates_[i] = rates[i];
     else
-      learning_rates_[i] = base_then > 0 ? base * (rates[i] / base_then) : base;
+      learning_rates_[i] = std::max(base_then > 0 ? base * (rates[i] / base_then) : base,
+                                    std::min(base, schedule_.min_lr));
   }
   best_ = saved.find("best");
   bad_ = saved.count_at("bad");

@@ -66,7 +66,8 @@ void check_model(const Options& options, const Start& start) {
 // A position within an epoch is valid for one order of samples only. That of a training that began
 // in Python is not known.
 void check_order(const Options& options, const Start& start) {
-  const std::string order = option_of(start, "order", options.order.name());
+  const std::string order =
+      option_of(start, "order", start.options.empty() ? options.order.name() : "shuffled");
   if (start.state.position.consumed == 0 || order == options.order.name()) return;
   throw TrainError(
       formatted("{}with --order {}, this run has --order {}; resuming would skip and repeat "

@@ -112,6 +112,10 @@ void forget_unused(const std::vector<Part*>& used, PartNumbers& all) {
   });
 }
 
+bool is_stop_requested(const Options& options) {
+  return options.preemption && options.preemption->requested();
+}
+
 bool is_due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
 // Their numbers are right: none was summed by a collective that was aborted.
@@ -204,15 +208,10 @@ struct Session::Observers {
         evaluating(evaluation_options(run.options, run.trained.model, run.group)),
         early_stop(run.options.early_stop),
         stop(run.group,
-             {.wants_to_stop =
-                  [&] {
-                    const Preemption* stops = run.options.preemption;
-                    // Without the next step's data the others would wait for this rank.
-                    return (stops && stops->requested()) ||
-                           loader.fails(run.options.grad_accumulation);
-                  },
+             {.wants_to_stop = [&run] { return is_stop_requested(run.options); },
               .has_data =
-                  [&](auto time) { return loader.is_ready(run.options.grad_accumulation, time); }}),
+                  [&](auto time) { return loader.is_ready(run.options.grad_accumulation, time); },
+              .data_fail = [&] { return loader.fails(run.options.grad_accumulation); }}),
         log(run.options, run.group, run.tensors, run.state, last_step, run.checkpoints),
         profile(profile_options(run.options, run.group)),
         sample_log(run.group, run.options.sample_log, run_start_of(run.options, run.state)),
@@ -373,10 +372,11 @@ void Session::step_first(TrainingStep& step, Optimizer& optimizer) {
 
 void Session::reduce(TrainingStep& step, const at::Tensor& loss, const at::Tensor& found_inf,
                      const at::Tensor& norm) {
+  const bool is_last = step.number() == observers_->last_step;
   step.set_sums(reduce_step(run_->group, {.loss = loss,
                                           .found_inf = with_earlier(step, found_inf),
                                           .norm = norm,
-                                          .votes = observers_->stop.votes(),
+                                          .votes = observers_->stop.votes(is_last),
                                           .logged = step.take_logged()}));
 }
 
@@ -502,19 +502,20 @@ ExitCode Session::end() {
   return ExitCode::kDone;
 }
 
-// The ranks have agreed to stop: rank 0 prints the reason.
+// The ranks have agreed to stop: rank 0 prints the reason. Without one, a rank's next data have
+// failed: it throws their error.
 ExitCode Session::stopped() {
   Run& run = *run_;
-  const Preemption* stops = run.options.preemption;
   Loader& loader = observers_->loader;
-  const bool fails = loader.fails(run.options.grad_accumulation);
-  const bool has_failed = run.group.minimum(fails ? 0 : 1) == 0;
-  if (!has_failed || run.state.step > run.first_step)
+  const std::int64_t batches = run.options.grad_accumulation;
+  const Preemption* stops = run.options.preemption;
+  const bool is_asked = run.group.minimum(is_stop_requested(run.options) ? 0 : 1) == 0;
+  if (is_asked || run.state.step > run.first_step)
     observers_->log.stop(run.state.step, run.group.all_gather(stops ? stops->reason() : ""),
                          run.checkpoints);
-  if (has_failed)
+  if (!is_asked)
     all_or_none(run.group, [&] {
-      if (fails) loader.next_step(run.options.grad_accumulation);
+      if (loader.fails(batches)) loader.next_step(batches);
     });
   return code_of_stop(run.checkpoints.enabled(),
                       static_cast<int>(-run.group.minimum(stops ? -stops->signal() : 0)));

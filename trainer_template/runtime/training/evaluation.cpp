@@ -96,7 +96,7 @@ class EvaluationShare {
   void add_batch() {
     if (error_) return;
     try {
-      if (!loader_) loader_ = loader(options_.batch_size, {});
+      if (!loader_) loader_ = loader(options_.batch_size, options_.max_batches, {});
       const auto batch = loader_ ? loader_->next() : std::nullopt;
       if (!batch) return;
       has_batch_ = true;
@@ -130,12 +130,13 @@ class EvaluationShare {
 
  private:
   // Null for a rank without a sample.
-  std::unique_ptr<Loader> loader(std::int64_t batch_size, const SamplerPosition& start) const {
+  std::unique_ptr<Loader> loader(std::int64_t batch_size, std::int64_t max_batches,
+                                 const SamplerPosition& start) const {
     if (samples_per_rank(sampler_, start.consumed) == 0) return nullptr;
     return std::make_unique<Loader>(dataset_, sampler_,
                                     LoaderOptions{.batch_size = batch_size,
                                                   .workers = options_.workers,
-                                                  .max_batches = options_.max_batches,
+                                                  .max_batches = max_batches,
                                                   .device = device_,
                                                   .skipped = options_.skipped},
                                     start);
@@ -156,15 +157,22 @@ class EvaluationShare {
     }
   }
 
-  // Of the batch, of which each sample is evaluated alone; the first if none is bad then.
+  // Of the batch, of which each sample is evaluated alone; the first if none is bad then. One that
+  // is skipped cannot be read.
   std::int64_t first_bad_sample(std::int64_t batch_number) const {
-    const auto samples = loader(1, {0, batch_number * options_.batch_size * sampler_.world_size});
-    std::optional<std::int64_t> first;
+    const std::int64_t consumed = batch_number * options_.batch_size * sampler_.world_size;
+    const auto samples = loader(1, -1, {0, consumed});
     for (std::int64_t i = 0; i < options_.batch_size; ++i) {
-      const auto batch = samples->next();
+      std::optional<Batch> batch;
+      try {
+        batch = samples->next();
+      } catch (const c10::AcceleratorError&) {
+        throw;
+      } catch (...) {
+        continue;
+      }
       if (!batch) break;
       const std::int64_t sample = batch->indices.front();
-      first = first.value_or(sample);
       try {
         const at::Tensor sums = sums_of_batch(*batch, model_, metrics_, options_);
         if (!is_finite(sums).item<bool>()) return sample;
@@ -174,7 +182,7 @@ class EvaluationShare {
         return sample;
       }
     }
-    return *first;
+    return consumed + sampler_.rank;
   }
 
   at::Tensor is_finite(const at::Tensor& sums) const {

@@ -19,11 +19,13 @@ constexpr milliseconds kNearly{1};
 StopAgreement::StopAgreement(RankGroup& group, StopCallbacks callbacks)
     : group_(group), callbacks_(std::move(callbacks)) {
   if (!callbacks_.has_data) callbacks_.has_data = [](milliseconds) { return true; };
+  if (!callbacks_.data_fail) callbacks_.data_fail = [] { return false; };
 }
 
-StopVotes StopAgreement::votes() const {
-  const bool has_data = callbacks_.has_data(kNearly);  // first: a rank may want to stop by its data
-  return {.stop = callbacks_.wants_to_stop() ? 1.0 : 0.0, .without_data = has_data ? 0.0 : 1.0};
+StopVotes StopAgreement::votes(bool is_last) const {
+  const bool has_data = is_last || callbacks_.has_data(kNearly);  // before it may have failed
+  const bool stops = callbacks_.wants_to_stop() || (!is_last && callbacks_.data_fail());
+  return {.stop = stops ? 1.0 : 0.0, .without_data = has_data ? 0.0 : 1.0};
 }
 
 void StopAgreement::take_sums(const StopVotes& sums) {
@@ -38,9 +40,11 @@ std::int64_t StopAgreement::lowest(std::int64_t answer) {
 }
 
 bool StopAgreement::may_step() {
-  constexpr std::int64_t kWithout = 1, kWith = 2;
-  while (!agreed_ && !data_is_there_)
-    data_is_there_ = lowest(callbacks_.has_data(kRound) ? kWith : kWithout) == kWith;
+  constexpr std::int64_t kFailed = 0, kWithout = 1, kWith = 2;
+  while (!agreed_ && !data_is_there_) {
+    const std::int64_t data = callbacks_.has_data(kRound) ? kWith : kWithout;
+    data_is_there_ = lowest(callbacks_.data_fail() ? kFailed : data) == kWith;
+  }
   return !agreed_;
 }
 

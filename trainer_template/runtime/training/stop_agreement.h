@@ -17,6 +17,8 @@ struct StopCallbacks {
   // Whether this rank has the data of the next step. Waits for it at most `time`. Empty: it always
   // has.
   std::function<bool(std::chrono::milliseconds time)> has_data;
+  // Whether they cannot be made: the others would wait for this rank. Empty: they can.
+  std::function<bool()> data_fail = {};
 };
 
 // Gives the same answers on all ranks. For one thread. The group must outlive it.
@@ -25,8 +27,9 @@ class StopAgreement {
   StopAgreement(RankGroup& group, StopCallbacks callbacks);
 
   // The votes travel with the reduction of each step, so that agreement needs no collective of its
-  // own: votes() is what this rank adds to it, take_sums() takes the sums of all.
-  StopVotes votes() const;
+  // own: votes() is what this rank adds to it, take_sums() takes the sums of all. The last step of
+  // a run asks for no data.
+  StopVotes votes(bool is_last = false) const;
   void take_sums(const StopVotes& sums);
 
   // Whether to take the next step: false once the ranks agreed to stop. If a rank had no data at
@@ -41,8 +44,8 @@ class StopAgreement {
 
  private:
   friend class StopPoller;
-  // Collective: the lowest answer of the ranks, each at least 1; 0 if a rank votes to stop, which
-  // is then agreed.
+  // Collective: the lowest answer of the ranks; 0 if one is 0 or a rank votes to stop, which is
+  // then agreed.
   std::int64_t lowest(std::int64_t answer);
 
   RankGroup& group_;

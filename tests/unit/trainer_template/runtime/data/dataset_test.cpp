@@ -217,6 +217,7 @@ TEST_F(Pictures, DeeperFoldersAreWalkedAsTorchvisionDoes) {
   folder.write("cat/.hidden/h.png", flat_png(1, 1, 201));
   std::filesystem::create_directory_symlink(folder.path().string() + "-elsewhere",
                                             folder / "cat/b");
+  std::filesystem::create_directory_symlink(folder / "cat", folder / "cat/a/back");  // passed over
   for (int i = 0; i < 5; ++i) folder.write(kOrder[i], flat_png(1, 1, i));
   const ImageFolder images(folder.path(), {.height = 1, .width = 1});
   ASSERT_EQ(images.size(), 6);

@@ -162,6 +162,18 @@ TEST(Loader, FailsWhereNoSampleOfABatchCanBeRead) {
 }
 
 // Samples 0 and 1 cannot be in one batch.
+// A step that ends with its epoch needs no batch of the next one.
+TEST(Loader, FailsByTheBatchesOfTheNextStepAlone) {
+  const Numbers numbers(3, {0});
+  Loader loader(numbers, {.size = 3, .order = Order::kSequential}, {.batch_size = 1, .epochs = 2},
+                {0, 1});
+  ASSERT_TRUE(loader.is_ready(3, std::chrono::minutes(1)));
+  EXPECT_FALSE(loader.fails(3));
+  EXPECT_EQ(loader.next_step(3).size(), 2u);
+  EXPECT_TRUE(loader.fails(3));
+  EXPECT_THROW(loader.next_step(3), SampleError);
+}
+
 class Incompatible : public Numbers {
  public:
   Incompatible() : Numbers(2) {}

@@ -62,6 +62,9 @@ TEST(Plateau, ReducesAnotherLearningRateAsOften) {
   Plateau lower(schedule("plateau:patience=0,factor=0.5"), {0.25, 0});
   lower.load(saved_of(before));
   EXPECT_EQ(lower.learning_rates(), (Rates{0.0625, 0}));
+  Plateau bounded(schedule("plateau:patience=0,factor=0.5,min_lr=0.2"), {0.25, 0.1});
+  bounded.load(saved_of(before));
+  EXPECT_EQ(bounded.learning_rates(), (Rates{0.2, 0.1}));
   Plateau again(schedule("plateau:patience=0,factor=0.5"), {0.25, 0.125});
   again.load(saved_of(lower));  // of rates of 0 there is no reduction
   EXPECT_EQ(again.learning_rates(), (Rates{0.0625, 0.125}));

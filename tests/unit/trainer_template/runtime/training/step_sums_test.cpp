@@ -382,6 +382,16 @@ TEST_F(StepTest, AMetricIsMadeOfTheSumsOverAllBatches) {
   }
 }
 
+TEST_F(StepTest, AnEvaluationThatIsNotFiniteNamesItsSample) {
+  const std::string expected = "infinite, first at sample 37 of the evaluation set";
+  for (const EvaluationOptions& options : {EvaluationOptions{.batch_size = 7},
+                                           EvaluationOptions{.batch_size = 50, .max_batches = 1}}) {
+    EXPECT_EQ(evaluate(*model_, task_, options, stop_, alone()).not_finite, expected);
+  }
+  EXPECT_EQ(
+      evaluate(*model_, task_, {.batch_size = 7, .max_batches = 1}, stop_, alone()).not_finite, "");
+}
+
 TEST_F(StepTest, RejectsAMetricOfAnotherSize) {
   task_.with_bad_metric = true;
   EXPECT_EQ(error_of([&] { evaluate_with({.batch_size = 100}); }),

@@ -73,6 +73,18 @@ TEST(StopAgreement, ContinuesWhenTheDataIsThere) {
   slow.allow(100);
 }
 
+TEST(StopAgreement, DataThatFailStopTheNextStepAlone) {
+  StopAgreement agreement(
+      alone(),
+      {.wants_to_stop = [] { return false; }, .has_data = {}, .data_fail = [] { return true; }});
+  EXPECT_EQ(agreement.votes().stop, 1);
+  EXPECT_EQ(agreement.votes(/*is_last=*/true).stop, 0);
+  StopPoller poller(agreement);
+  EXPECT_FALSE(poller.stop_now()) << "an evaluation is of the step before";
+  EXPECT_FALSE(agreement.may_step());
+  EXPECT_TRUE(agreement.agreed());
+}
+
 TEST(StopAgreement, WaitsInTheStepAgainOnlyWhenARankLacksData) {
   Slow slow;
   slow.allow(100);
