@@ -1,4 +1,6 @@
 // ZeRO stage 1 trains as the whole optimizer does, and its checkpoints fit any number of ranks.
+#include <nlohmann/json.hpp>
+
 #include "tests/support/paths.h"
 #include "tests/support/ranks.h"
 
@@ -84,9 +86,8 @@ TEST_F(SameCurves, AreGivenWhereOneRankSeesOverflows) {
   const Words options = {"--precision", "fp16", "--loss-scale", "67108864"};
   const std::vector<double> whole = run("whole", options, {"--checkpoint-dir", folder_ / "whole"});
   EXPECT_EQ(whole.size(), 15u);
-  const std::string manifest = folder_.read("whole/step-00000015/manifest.json");
-  EXPECT_TRUE(contains(manifest, "\"grad_scaler.scale\""));
-  EXPECT_FALSE(contains(manifest, "67108864")) << "nothing has overflowed";
+  const auto manifest = nlohmann::json::parse(folder_.read("whole/step-00000015/manifest.json"));
+  EXPECT_LT(manifest.at("state").at("grad_scaler.scale"), 67108864) << "nothing has overflowed";
   EXPECT_EQ(run("reduce-scatter", options, kReduceScatter), whole);
 }
 
