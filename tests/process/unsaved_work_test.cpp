@@ -78,6 +78,15 @@ TEST_F(UnsavedWork, IsNotLostByAKillInAnEvaluation) {
   EXPECT_GT(last_step().at("loss"), 0);
 }
 
+// The save of step 3 is held: that of step 4 is neither left out nor in the background.
+TEST_F(UnsavedWork, IsNotLostByAKillInAnEvaluationWithBackgroundSaves) {
+  const Words words = command({"--max-steps", "4", "--checkpoint-every", "3", "--async-save",
+                               "--on-pending-save", "skip", "--save-mb-per-s", "0.001"});
+  Ranks ranks(2, words, {{"TORCHBRIDGE_FAIL", "evaluate:3"}});
+  for (const int code : ranks.wait()) EXPECT_NE(code, 0);
+  expect_only_the_evaluation(words, 4);
+}
+
 TEST_F(UnsavedWork, IsNotLostByABadSample) {
   Ranks good(2, command({"--sample-log", folder_ / "samples"}));
   ASSERT_EQ(good.wait(), kGood) << good.errors();
@@ -101,7 +110,7 @@ TEST_F(UnsavedWork, IsNotLostByABadSample) {
   EXPECT_TRUE(contains(again.out(0), "resumes from step 4 of 10")) << again.out(0);
 }
 
-// Says nothing about the weights.
+// A loss of the evaluation that is not finite does not make the weights bad.
 TEST_F(UnsavedWork, IsNotLostByAnEvaluationThatIsNotFinite) {
   std::string rows = "a,b\n";
   for (int i = 0; i < 64; ++i) rows += std::to_string(i % 8) + "," + std::to_string(i % 3) + "\n";

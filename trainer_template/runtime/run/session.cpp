@@ -399,7 +399,9 @@ void Session::finish(TrainingStep& step) {
     finish_read(std::move(read), /*is_written=*/!record);
   }
   if (record) save_numbers(kEvaluation, unevaluated(*record), run.state.parts);
-  if (is_saved || (is_last && !its.non_finite.skips()))
+  if (is_last && !its.non_finite.skips())
+    save_last();  // waits until it is written: the last evaluation may end the run
+  else if (is_saved)
     run.checkpoints.save(state_to_save(), run.tensors, run.optimizer);
   if (is_saved) its.stop.ask();  // now, instead of saving again after the next step
   if (!record) return;
