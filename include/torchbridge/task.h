@@ -93,6 +93,14 @@ class BatchFunction {
   std::function<at::Tensor(const Outputs&, const Batch&)> function_;
 };
 
+// How much a batch counts where the mean of several batches is made: a number that is not negative,
+// in a tensor without dimensions on the batch's device, as the number of tokens that are not
+// padding. Empty: the number of its samples.
+using BatchWeight = std::function<at::Tensor(const Batch&)>;
+
+// weight(batch) as a double without dimensions. Throws TrainError for a tensor of another size.
+at::Tensor weight_of(const BatchWeight& weight, const Batch& batch);
+
 // A part of what is trained: `mean` is that over a batch, as a tensor without dimensions.
 struct Loss {
   std::string name;  // "mask": mask_loss and eval_mask_loss in metrics files
@@ -113,8 +121,10 @@ struct Metric {
   std::function<double(const at::Tensor& sums)> value;
 };
 
-// The metric whose value is a mean over the samples. `mean` gives that of a batch, as a tensor
-// without dimensions.
+// The metric whose value is a mean over all batches. `mean` gives that of a batch, as a tensor
+// without dimensions. What it gives for a batch that weighs nothing does not count.
+Metric weighted_mean(const std::string& name, BatchFunction mean, BatchWeight weight);
+// The same with the samples as weight: a mean over the samples.
 Metric mean_over_samples(const std::string& name, BatchFunction mean);
 
 // metric.sums of a batch, as [size] doubles on the device of the outputs. Throws TrainError, which
@@ -122,7 +132,7 @@ Metric mean_over_samples(const std::string& name, BatchFunction mean);
 at::Tensor sums_of(const Metric& metric, const Outputs& outputs, const Batch& batch);
 
 // The fraction of outputs whose largest value, along the last dimension, is at the index given by
-// the target.
+// the target. A target of -100 does not count: cross_entropy_loss() takes it for padding.
 Metric accuracy();
 
 // The parameters of --generate.
@@ -147,6 +157,9 @@ class Task {
   // Their sum is the loss. If there are several, each is also a number of the step
   // (TrainingStep::log) and of evaluations.
   virtual std::vector<Loss> losses() const;
+  // What the mean of a batch counts in the loss of a step and of an evaluation, over micro-batches
+  // and ranks: with it, they are those of one big batch. All ranks have one or none has.
+  virtual BatchWeight weight() const { return {}; }
   virtual std::vector<Metric> metrics() const { return {}; }
 
   // For language models: tokens of a sample, and floating-point operations of its forward and

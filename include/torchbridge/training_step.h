@@ -39,7 +39,9 @@ class TrainingStep {
   bool is_last(const Batch& batch) const { return &batch == &batches().back(); }
 
   // The part that the mean loss over one batch has in the loss of the step: the parts of all
-  // batches() add up to their mean (--accumulation-mean).
+  // batches() add up to their mean (--accumulation-mean). Where the task weighs batches, their mean
+  // over the ranks is that by weight, and a batch that weighs nothing has no part, also if its mean
+  // is NaN; throws as factor_of() does.
   at::Tensor share_of(const Batch& batch, const at::Tensor& mean_loss) const;
 
   // Logs a number of the program's own: a tensor without dimensions, on the device of the loss.
@@ -54,8 +56,14 @@ class TrainingStep {
   // gradient is not finite on any rank, else 0.
   const at::Tensor& found_inf() const;
 
-  // For Session: what the metrics have of the step so far; the means of log(), which the record
-  // names from then on; and the sums that reduce() has made.
+  // The factor of the mean loss of one of batches(), a double without dimensions, where the task
+  // weighs them; else undefined. Throws TrainError for another batch.
+  at::Tensor factor_of(const Batch& batch) const;
+
+  // For Session: the factor of each batch's mean loss, [batches], where the task weighs them; what
+  // the metrics have of the step so far; the means of log(), which the record names from then on;
+  // and the sums that reduce() has made.
+  void set_factors(at::Tensor factors);
   StepMetrics& record();
   std::vector<at::Tensor> take_logged();
   void set_sums(StepSums sums);

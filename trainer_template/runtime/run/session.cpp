@@ -217,6 +217,7 @@ struct Session::Observers {
         sample_log(run.group, run.options.sample_log, run_start_of(run.options, run.state)),
         throughput(run.trained.task, run.trained.model, ddps.front(), run.group.world_size(),
                    peak_of(run.options, run.group)),
+        weight(run.trained.task.weight()),
         reader(run.group.device(), run.group.world_size()) {}
 
   const std::vector<std::reference_wrapper<DistributedDataParallel>> ddps;
@@ -232,6 +233,7 @@ struct Session::Observers {
   StepProfile profile;
   SampleLog sample_log;
   Throughput throughput;
+  const BatchWeight weight;
   StepReader reader;
   EvaluationEnd evaluation;  // of the latest step, if it was evaluated
 };
@@ -357,8 +359,11 @@ std::optional<TrainingStep> Session::next_step() {
   const StepMetrics record{.step = run.state.step + 1,
                            .epoch = batches.front().epoch,
                            .learning_rate = its.learning_rates.of_first_group()};
-  return TrainingStep(record, std::move(batches), run.options.accumulation_mean,
-                      run.options.autocast_type());
+  std::optional<TrainingStep> step(std::in_place, record, std::move(batches),
+                                   run.options.accumulation_mean, run.options.autocast_type());
+  if (its.weight && run.options.accumulation_mean == AccumulationMean::kSamples)
+    step->set_factors(factors_by_weight(its.weight, step->batches(), run.group));
+  return step;
 }
 
 void Session::step_first(TrainingStep& step, Optimizer& optimizer) {

@@ -6,7 +6,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <torchbridge/data.h>
+#include <torchbridge/process_group.h>
 #include <torchbridge/settings.h>
+#include <torchbridge/task.h>
 
 namespace torchbridge::train {
 
@@ -24,11 +26,10 @@ inline double loss_divisor(const Batch& batch, std::span<const Batch> batches,
   return static_cast<double>(samples_in(batches)) / static_cast<double>(batch.samples());
 }
 
-// The mean loss of one batch, divided so that the sum over the step's batches is their mean.
-inline at::Tensor part_of_step(const at::Tensor& mean_loss, const Batch& batch,
-                               std::span<const Batch> batches, AccumulationMean mean) {
-  const double divisor = loss_divisor(batch, batches, mean);
-  return divisor == 1 ? mean_loss : mean_loss.div(divisor);
-}
+// Collective. The factor of each batch's mean loss that makes the sum over the step's batches,
+// averaged over the ranks, the mean by weight: [batches] doubles on the group's device. NaN if all
+// batches of all ranks weigh nothing.
+at::Tensor factors_by_weight(const BatchWeight& weight, std::span<const Batch> batches,
+                             RankGroup& group);
 
 }  // namespace torchbridge::train

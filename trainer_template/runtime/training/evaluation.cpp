@@ -38,15 +38,16 @@ class EvalMode {
 // The loss, its parts if there are several, then the task's metrics.
 std::vector<Metric> metrics_of(const Task& task) {
   std::vector<Loss> losses = task.losses();
-  std::vector<Metric> metrics = {
-      mean_over_samples("loss", [losses](const Outputs& outputs, const Batch& batch) {
-        at::Tensor sum = losses.front().mean(outputs, batch);
-        for (std::size_t i = 1; i < losses.size(); ++i) sum = sum + losses[i].mean(outputs, batch);
-        return sum;
-      })};
+  const BatchWeight weight = task.weight();
+  const auto loss = [losses](const Outputs& outputs, const Batch& batch) {
+    at::Tensor sum = losses.front().mean(outputs, batch);
+    for (std::size_t i = 1; i < losses.size(); ++i) sum = sum + losses[i].mean(outputs, batch);
+    return sum;
+  };
+  std::vector<Metric> metrics = {weighted_mean("loss", loss, weight)};
   if (losses.size() == 1) losses.clear();
   for (Loss& each : losses)
-    metrics.push_back(mean_over_samples(each.name + "_loss", std::move(each.mean)));
+    metrics.push_back(weighted_mean(each.name + "_loss", std::move(each.mean), weight));
   for (Metric& each : task.metrics()) {
     if (std::ranges::count(metrics, each.name, &Metric::name) > 0)
       throw TrainError(

@@ -1,10 +1,17 @@
-#include <ATen/ops/full_like.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <torchbridge/task.h>
 
 #include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
+namespace {
+
+double ratio(const at::Tensor& sums) { return sums[0].item<double>() / sums[1].item<double>(); }
+
+}  // namespace
 
 at::Tensor Model::forward(const at::Tensor&) {
   throw TrainError(
@@ -22,18 +29,34 @@ std::vector<Loss> Task::losses() const {
   return {{"loss", mean}};
 }
 
+at::Tensor weight_of(const BatchWeight& weight, const Batch& batch) {
+  if (!weight) {
+    const auto device = (batch.targets.defined() ? batch.targets : batch.inputs).device();
+    return at::full({}, batch.samples(), at::device(device).dtype(at::kDouble));
+  }
+  const at::Tensor given = weight(batch);
+  if (!given.defined() || given.numel() != 1)
+    throw TrainError(
+        formatted("the task's weight of a batch {}: expected a tensor of one number",
+                  given.defined() ? formatted("has {} numbers", given.numel()) : "is undefined"));
+  return given.detach().to(at::kDouble).reshape({});
+}
+
+Metric weighted_mean(const std::string& name, BatchFunction mean, BatchWeight weight) {
+  return {.name = name,
+          .size = 2,
+          .sums =
+              [mean = std::move(mean), weight = std::move(weight)](const Outputs& outputs,
+                                                                   const Batch& batch) {
+                const at::Tensor own = weight_of(weight, batch);
+                const at::Tensor sum = mean(outputs, batch).to(at::kDouble) * own;
+                return at::stack({weight ? at::where(own == 0, own, sum) : sum, own});
+              },
+          .value = ratio};
+}
+
 Metric mean_over_samples(const std::string& name, BatchFunction mean) {
-  return {
-      .name = name,
-      .size = 2,
-      .sums =
-          [mean = std::move(mean)](const Outputs& outputs, const Batch& batch) {
-            const auto samples = static_cast<double>(batch.samples());
-            const at::Tensor of_batch = mean(outputs, batch).to(at::kDouble);
-            return at::stack({of_batch * samples, at::full_like(of_batch, samples)});
-          },
-      .value =
-          [](const at::Tensor& sums) { return sums[0].item<double>() / sums[1].item<double>(); }};
+  return weighted_mean(name, std::move(mean), {});
 }
 
 at::Tensor sums_of(const Metric& metric, const Outputs& outputs, const Batch& batch) {
@@ -44,9 +67,11 @@ at::Tensor sums_of(const Metric& metric, const Outputs& outputs, const Batch& ba
 }
 
 Metric accuracy() {
-  return mean_over_samples("accuracy", [](const at::Tensor& outputs, const at::Tensor& targets) {
-    return outputs.argmax(-1).eq(targets).to(at::kDouble).mean();
-  });
+  constexpr std::int64_t kIgnored = -100;  // the default of cross_entropy_loss()
+  const auto sums = [](const at::Tensor& outputs, const at::Tensor& targets) {
+    return at::stack({outputs.argmax(-1).eq(targets).sum(), targets.ne(kIgnored).sum()});
+  };
+  return {.name = "accuracy", .size = 2, .sums = sums, .value = ratio};
 }
 
 }  // namespace torchbridge::train

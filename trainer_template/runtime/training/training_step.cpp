@@ -2,6 +2,8 @@
 #include <optional>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <torchbridge/ddp.h>
@@ -60,6 +62,30 @@ void check_name(const std::string& name) {
     throw TrainError(shown(name) + "the trainer's metrics have it: choose another one");
 }
 
+// factor * value, or 0 where the factor is: also if the value is NaN, as the mean over no target
+// is.
+at::Tensor weighted(const at::Tensor& factor, const at::Tensor& value) {
+  return at::where(factor == 0, factor, value * factor);
+}
+
+// The gradient of a loss that is NaN is NaN, whatever its factor: it ends here.
+void stop_gradients_of_nothing(Outputs& outputs, const at::Tensor& factor) {
+  const at::Tensor counts = factor != 0;
+  const auto stop = [counts](const at::Tensor& gradient) {
+    return at::where(counts, gradient, at::zeros({}, gradient.options()));
+  };
+  visit_tensors(outputs, [&](const at::Tensor& output) {
+    if (output.requires_grad()) output.register_hook(stop);
+  });
+}
+
+// Of which the mean over the step's batches is the mean of the step.
+at::Tensor value_in_step(const TrainingStep& step, const Batch& batch, const at::Tensor& mean) {
+  const std::int64_t batches = std::ssize(step.batches());
+  const at::Tensor share = step.share_of(batch, mean);
+  return batches == 1 ? share : share * batches;
+}
+
 }  // namespace
 
 struct TrainingStep::State {
@@ -73,6 +99,7 @@ struct TrainingStep::State {
   std::vector<Batch> batches;
   AccumulationMean mean;
   c10::ScalarType precision;
+  at::Tensor factors = {};
   std::vector<Logged> logged = {};
   StepSums sums = {};
 };
@@ -89,11 +116,23 @@ const std::vector<Batch>& TrainingStep::batches() const { return state_->batches
 c10::ScalarType TrainingStep::precision() const { return state_->precision; }
 const at::Tensor& TrainingStep::found_inf() const { return state_->sums.found_inf; }
 StepMetrics& TrainingStep::record() { return state_->record; }
+void TrainingStep::set_factors(at::Tensor factors) { state_->factors = std::move(factors); }
 void TrainingStep::set_sums(StepSums sums) { state_->sums = std::move(sums); }
 const StepSums& TrainingStep::sums() const { return state_->sums; }
 
 at::Tensor TrainingStep::share_of(const Batch& batch, const at::Tensor& mean_loss) const {
-  return part_of_step(mean_loss, batch, batches(), state_->mean);
+  if (const at::Tensor factor = factor_of(batch); factor.defined())
+    return weighted(factor.to(mean_loss.scalar_type()), mean_loss);
+  const double divisor = loss_divisor(batch, batches(), state_->mean);
+  return divisor == 1 ? mean_loss : mean_loss.div(divisor);
+}
+
+at::Tensor TrainingStep::factor_of(const Batch& batch) const {
+  if (!state_->factors.defined()) return {};
+  const std::ptrdiff_t index = &batch - batches().data();
+  if (index < 0 || index >= std::ssize(batches()))
+    throw TrainError("the task weighs its batches, and this one is none of the step's");
+  return state_->factors[index];
 }
 
 void TrainingStep::log(const std::string& name, const at::Tensor& number) {
@@ -127,7 +166,9 @@ at::Tensor forward_loss(DistributedDataParallel& ddp, Model& model, const Task& 
   std::optional<Autocast> autocast;
   if (step.precision() != c10::kFloat)
     autocast.emplace(model.parameters().front().device().type(), step.precision());
-  const Outputs outputs = ddp.forward([&] { return forward(model, batch, step.number()); });
+  Outputs outputs = ddp.forward([&] { return forward(model, batch, step.number()); });
+  if (const at::Tensor factor = step.factor_of(batch); factor.defined())
+    stop_gradients_of_nothing(outputs, factor);
   const std::vector<Loss> losses = task.losses();
   at::Tensor sum;
   for (const Loss& each : losses) {
@@ -136,7 +177,7 @@ at::Tensor forward_loss(DistributedDataParallel& ddp, Model& model, const Task& 
     if (!mean.defined() || mean.dim() != 0)
       throw TrainError(formatted("the task's loss '{}' {}: expected a tensor without dimensions",
                                  each.name, sizes_of(mean)));
-    if (losses.size() > 1) step.log(each.name + "_loss", mean);
+    if (losses.size() > 1) step.log(each.name + "_loss", value_in_step(step, batch, mean.detach()));
     sum = sum.defined() ? sum + mean : mean;
   }
   if (!sum.defined()) throw TrainError(formatted("the task has no loss '{}'", loss));

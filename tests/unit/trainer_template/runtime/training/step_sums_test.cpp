@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <thread>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/eye.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
@@ -159,7 +162,7 @@ class StepTest : public testing::Test {
     for (const Batch& batch : batches) {
       const auto no_sync = ddp_.no_sync_unless(&batch == &batches.back());
       const at::Tensor mean = forward_loss(ddp_, *model_, task_, batch, step);
-      const at::Tensor part = part_of_step(mean, batch, batches, options_.mean);
+      const at::Tensor part = step.share_of(batch, mean);
       scaler_->scale(part).backward();
       loss = loss.defined() ? loss + part.detach() : part.detach();
     }
@@ -476,6 +479,46 @@ TEST_F(StepTest, AddsTheLossesOfATaskAndLogsEach) {
   EXPECT_EQ(loss("second").item<float>(), 5);
   EXPECT_EQ(error_of([&] { loss("third"); }), "the task has no loss 'third'");
   EXPECT_EQ(error_of([&] { batch["masks"]; }), "the batch has no tensor 'masks', only 'mask'");
+}
+
+// Of two micro-batches, of which one weighs nothing and has no mean.
+TEST_F(StepTest, ABatchThatWeighsNothingHasNoPart) {
+  const BatchWeight weight = [](const Batch& batch) { return batch.targets.sum(); };
+  const auto batch = [](float target) {
+    return Batch{.inputs = at::ones({2}), .targets = at::full({2}, target)};
+  };
+  TrainingStep step({.step = 1}, {batch(0), batch(1), batch(3)}, AccumulationMean::kSamples);
+  step.set_factors(factors_by_weight(weight, step.batches(), alone()));
+  const at::Tensor mean = at::full({}, 4.0f).set_requires_grad(true);
+  const at::Tensor none =
+      step.share_of(step.batches()[0], mean * std::numeric_limits<float>::quiet_NaN());
+  const at::Tensor one = step.share_of(step.batches()[1], mean),
+                   three = step.share_of(step.batches()[2], mean);
+  EXPECT_EQ(none.item<float>(), 0);
+  EXPECT_EQ(one.item<float>(), 1);
+  EXPECT_EQ(three.item<float>(), 3);
+  (one + three).backward();
+  EXPECT_EQ(mean.grad().item<float>(), 1);
+  EXPECT_EQ(error_of([&] { step.share_of(batch(1), mean); }),
+            "the task weighs its batches, and this one is none of the step's");
+  const BatchWeight wrong = [](const Batch& weighed) { return weighed.targets; };
+  EXPECT_EQ(error_of([&] { weight_of(wrong, batch(1)); }),
+            "the task's weight of a batch has 2 numbers: expected a tensor of one number");
+}
+
+// As one big batch: nothing says what such a step should learn.
+TEST_F(StepTest, AStepThatWeighsNothingHasNoLoss) {
+  const BatchWeight weight = [](const Batch& batch) { return batch.targets.sum(); };
+  TrainingStep step({.step = 1}, {Batch{.inputs = at::ones({2}), .targets = at::zeros({2})}},
+                    AccumulationMean::kSamples);
+  step.set_factors(factors_by_weight(weight, step.batches(), alone()));
+  EXPECT_TRUE(std::isnan(step.share_of(step.batches()[0], at::ones({})).item<float>()));
+}
+
+TEST_F(StepTest, AccuracyDoesNotCountPadding) {
+  const Metric metric = accuracy();
+  const at::Tensor outputs = at::eye(4), targets = at::tensor({0, 1, 3, -100}, at::kLong);
+  EXPECT_EQ(metric.value(sums_of(metric, {outputs}, {.targets = targets})), 2.0 / 3);
 }
 
 // As of a kernel of an earlier batch: no error of this one.

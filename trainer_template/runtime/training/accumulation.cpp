@@ -1,0 +1,21 @@
+#include "trainer_template/runtime/training/accumulation.h"
+
+#include <vector>
+
+#include <ATen/ops/stack.h>
+#include <c10/core/GradMode.h>
+
+namespace torchbridge::train {
+
+at::Tensor factors_by_weight(const BatchWeight& weight, std::span<const Batch> batches,
+                             RankGroup& group) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> weights;
+  for (const Batch& batch : batches) weights.push_back(weight_of(weight, batch));
+  const at::Tensor own = at::stack(weights);
+  const at::Tensor total = own.sum();
+  group.sum(total);
+  return own.mul(group.world_size()).div_(total);
+}
+
+}  // namespace torchbridge::train
