@@ -235,6 +235,25 @@ TEST_F(Resume, TheLearningRateFollowsTheSamplesAtAnotherGlobalBatch) {
     EXPECT_NEAR(rates[24 + 15 * epoch_third], whole[24 + 4 * epoch_third], 1e-15) << epoch_third;
 }
 
+// As in an elastic run to which a node comes: with two ranks an epoch has half a batch for each.
+TEST_F(Resume, GoesOnWithMoreRanksThanTheBatchesOfAnEpoch) {
+  std::string rows = "a,b\n";
+  for (int i = 0; i < 40; ++i) rows += std::to_string(i) + "," + std::to_string(2 * i) + "\n";
+  for (const char* name : {"train.csv", "test.csv"}) folder_.write(name, rows);
+  options_ = {"--task", "table", "--data", folder_.path(), "--batch-size", "32", "--lr", "0.001"};
+  train(1, folder_ / "curve", folder_ / "runs", 3);
+  Ranks two(2, command(folder_ / "curve", folder_ / "runs"));
+  expect_success(two);
+  EXPECT_TRUE(
+      contains(two.errors(),
+               "trainer: --batch-size 32 is larger than a rank's part of the data set: each "
+               "step takes 20 samples, of 40 for 2 ranks\n"))
+      << two.errors();
+  EXPECT_TRUE(contains(two.errors(), "the global batch is 40 samples, and was 32 up to step 3"))
+      << two.errors();
+  EXPECT_EQ(learning_rates(folder_ / "curve").size(), 6u) << "the epoch's rest, and two epochs";
+}
+
 // Whatever makes it.
 TEST_F(Resume, TheLearningRateIsTheSameToTheBitAtTheSameGlobalBatch) {
   const Words common = {"--model", "mlp:8", "--lr-schedule", "one-cycle", "--warmup-steps", "5"};

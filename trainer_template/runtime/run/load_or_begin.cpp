@@ -110,12 +110,13 @@ void check_position(const SamplerOptions& sampler, const SamplerPosition& positi
                 position.consumed, position.epoch, sampler.size));
 }
 
-void check_batch_size(const Options& options, std::int64_t samples, const ProcessGroup& group) {
+void report_batch_size(const Options& options, std::int64_t samples, const ProcessGroup& group) {
   const std::int64_t most = (samples + group.world_size() - 1) / group.world_size();
-  if (options.batch_size <= most) return;
-  throw TrainError(formatted(
-      "--batch-size {} is larger than the data set: {} samples, {} a rank; give {} at most",
-      options.batch_size, samples, most, most));
+  if (options.batch_size <= most || !group.is_first()) return;
+  print_message(formatted(
+      "--batch-size {} is larger than a rank's part of the data set: each step takes {}, "
+      "of {} for {}",
+      options.batch_size, counted(most, "sample"), samples, counted(group.world_size(), "rank")));
 }
 
 // The samples of a step of all ranks; 0: not known.
@@ -145,8 +146,9 @@ void scale_steps(Start& start, const Options& options, std::int64_t samples,
                  const ProcessGroup& group) {
   TrainState& state = start.state;
   const StepScale scale_before = step_scale_of(state);
-  const std::int64_t before = global_batch_of(start),
-                     batch = group.world_size() * options.batch_size * options.grad_accumulation;
+  const std::int64_t before = std::min(samples, global_batch_of(start)),
+                     batch = std::min(samples, group.world_size() * options.batch_size *
+                                                   options.grad_accumulation);
   const auto left = [&](std::int64_t global_batch) {
     return static_cast<double>(
         steps_left({.size = samples}, {.batch_size = global_batch, .epochs = options.most_epochs()},
@@ -198,8 +200,8 @@ TrainState load_or_begin(const Options& options, const Dataset& train_set,
     check_train_set(options, start, train_set.size(), fingerprint);
     check_same_classes(train_set, state.classes, "the checkpoint");
     check_position(options.sampler(train_set.size(), group), state.position);
-    check_batch_size(options, train_set.size(), group);
   });
+  report_batch_size(options, train_set.size(), group);
   scale_steps(start, options, train_set.size(), group);
   state.train_set = fingerprint;
   state.classes = printed_class_names(train_set);

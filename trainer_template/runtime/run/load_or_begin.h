@@ -17,8 +17,8 @@ namespace torchbridge::train {
 // Loads the checkpoint to resume from, else --init-from, else keeps the initial weights. Seeds this
 // rank's generators by --seed-per-rank, before it loads those of a checkpoint. The result's `run`
 // is that of a checkpoint in --checkpoint-dir, else a new id. Collective: throws TrainError if the
-// ranks have different data, if a batch is larger than the data set, or if training would resume in
-// another order of samples, in other data or after their end. If a step has another number of
+// ranks have different data, or if training would resume in another order of samples, in other data
+// or after their end. If a step has another number of
 // samples than in the checkpoint's run, the state gets a new scale and rank 0 prints a message.
 TrainState load_or_begin(const Options& options, const Dataset& train_set,
                          const ModelTensors& model, Optimizer& optimizer, Checkpoints& checkpoints,
