@@ -31,6 +31,11 @@ inline std::optional<Utf8Character> first_character(std::string_view text) {
   return Utf8Character{code, size};
 }
 
+inline bool is_utf8(std::string_view text) {
+  while (const auto character = first_character(text)) text.remove_prefix(character->size);
+  return text.empty();
+}
+
 inline bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
 }  // namespace torchbridge

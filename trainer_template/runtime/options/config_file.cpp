@@ -3,8 +3,11 @@
 #include <utility>
 
 #include <CLI/StringTools.hpp>
+#include <torchbridge/errors.h>
 
+#include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
+#include "bridge/base/utf8.h"
 #include "bridge/program/program.h"
 
 namespace torchbridge::train {
@@ -14,6 +17,10 @@ std::string config_file(OptionTable& options, const std::string& program) {
   std::string text = formatted("# Options for --config, by {} --print-config\n", program), group;
   for (const DeclaredOption& each : options.all()) {
     if (std::exchange(group, each.group) != each.group) text += "\n## " + each.group + "\n";
+    if (const std::string plain = text_of(each.value); !is_utf8(plain))
+      throw EarlyExit(ExitCode::kBadOptions,
+                      formatted("--print-config: {} '{}' is not UTF-8, as a file for --config is",
+                                each.name, printable(plain)));
     const auto value = toml_of(each.value);
     const std::string choices = each.choices().empty() ? "" : " (" + each.kind() + ")";
     const std::string not_set =

@@ -7,7 +7,8 @@
 
 namespace torchbridge::train {
 
-// TOML with every option, its value and its help. An option that is not set is a comment.
+// TOML with every option, its value and its help. An option that is not set is a comment. Throws
+// EarlyExit for a value with bytes that no TOML file has.
 std::string config_file(OptionTable& options, const std::string& program);
 
 }  // namespace torchbridge::train

@@ -214,6 +214,11 @@ std::string printed_config(std::vector<std::string> words) {
   return "";
 }
 
+TEST_F(ConfigFile, IsNotPrintedWithBytesThatItCannotHave) {
+  EXPECT_EQ(complaint({"--print-config", "--checkpoint-dir", "a\xff\"b"}),
+            "--print-config: --checkpoint-dir 'a\\xff\"b' is not UTF-8, as a file for --config is");
+}
+
 TEST_F(ConfigFile, IsPrintedAndReadBackUnchanged) {
   const std::vector<std::string> words = {"trainer",
                                           "--lr",
