@@ -475,6 +475,22 @@ TEST_F(Tasks, TracesSteps) {
   EXPECT_FALSE(contains(folder_.read("trace.json"), "\"step 13\""));
 }
 
+// The profiler writes the name into its JSON as it is.
+TEST_F(Tasks, ATraceMayHaveAnyName) {
+  const std::string folder = folder_ / "\\ \"\n\xff";
+  ASSERT_TRUE(std::filesystem::create_directory(folder));
+  for (const char* name : {"a\"b.json", "a\\b.json", "a\xff.json", "a\nb.json", "\u00e4 b.json"}) {
+    const std::string file = folder + "/" + name;
+    Ranks rank(1, trainer({"--max-steps", "12", "--profile", "1", "--profile-file", file}));
+    ASSERT_EQ(rank.wait(), kOneGood) << rank.errors();
+    const std::string trace = folder_.read(file);
+    EXPECT_TRUE(nlohmann::json::accept(trace));
+    EXPECT_TRUE(contains(trace, "\"step 11\""));
+    std::filesystem::remove(file);
+    EXPECT_TRUE(std::filesystem::is_empty(folder)) << "beside " << file;
+  }
+}
+
 TEST_F(Tasks, ALostTraceDoesNotEndTraining) {
   // Writing fails beyond the size limit, as on a full disk.
   Ranks full(
@@ -718,7 +734,6 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--model", "mpl:3"}, 2, "did you mean 'mlp'?"},
       {{"--task", "table", "--model", "linaer"}, 2, "did you mean 'linear'?"},
       {{"--model", "cnn:65536,65536"}, 1, "--model cnn:65536,65536 cannot be made"},
-      {{"--batch-size", "2000"}, 1, "--batch-size 2000 is larger than the data set: 1437 samples"},
       {{"--task", "text", "--generate", "x"}, 2, "--checkpoint-dir"},
       // Rejected before the checkpoint, which does not exist, is read.
       {{"--task", "digits", "--checkpoint-dir", "/none", "--generate", "x"},

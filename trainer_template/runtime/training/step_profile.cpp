@@ -1,5 +1,6 @@
 #include "trainer_template/runtime/training/step_profile.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +15,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include "bridge/base/message_text.h"
+#include "bridge/base/random_number.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/output/backup_file.h"
 #include "trainer_template/runtime/output/output_error.h"
@@ -26,6 +28,29 @@ using torch::profiler::impl::ActivityType;
 namespace {
 
 constexpr const char* kOption = "--profile-file";
+
+// The profiler writes its file's name into the trace as it is, and changes a backslash: the file is
+// in the folder of `file`, under a name for it alone that has no such characters.
+class TemporaryTrace {
+ public:
+  explicit TemporaryTrace(const std::filesystem::path& file)
+      : folder_(open(file.has_parent_path() ? file.parent_path().c_str() : ".",
+                     O_PATH | O_DIRECTORY | O_CLOEXEC)),
+        path_(formatted("/proc/self/fd/{}/trace.{}-{}", folder_, getpid(), random_number())) {}
+  ~TemporaryTrace() {
+    std::error_code ignored;
+    for (const char* end : {"", ".tmp"}) std::filesystem::remove(path_ + end, ignored);
+    if (folder_ >= 0) close(folder_);
+  }
+  TemporaryTrace(const TemporaryTrace&) = delete;
+  TemporaryTrace& operator=(const TemporaryTrace&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  const int folder_;
+  const std::string path_;
+};
 
 // A trace is recognized by the beginning that Kineto writes.
 bool is_free_or_trace(const std::filesystem::path& file) {
@@ -118,23 +143,17 @@ void StepProfile::write() {
   const auto trace = profiler::disableProfiler();
   // Under a temporary name, because another start may write the same file now. The profiler does
   // not report a failed write: the file is parsed to find out.
-  const std::filesystem::path saved = options_.file.string() + "." + std::to_string(getpid());
-  trace->save(saved);
-  std::ifstream written(saved);
+  const TemporaryTrace saved(options_.file);
+  trace->save(saved.path());
+  std::ifstream written(saved.path());
   if (!nlohmann::json::accept(written)) {
-    std::filesystem::remove(saved, ignored);
     if (std::filesystem::file_size(options_.file, ignored) == 0)
       std::filesystem::remove(options_.file, ignored);
     throw cannot_write(options_.file);
   }
   const bool has_earlier = std::ifstream(options_.file).peek() != std::ifstream::traits_type::eof();
-  try {
-    if (has_earlier) back_up(options_.file, "is the trace of an earlier start", kOption);
-    std::filesystem::rename(saved, options_.file);
-  } catch (const std::exception&) {
-    std::filesystem::remove(saved, ignored);
-    throw;
-  }
+  if (has_earlier) back_up(options_.file, "is the trace of an earlier start", kOption);
+  std::filesystem::rename(saved.path(), options_.file);
 }
 
 }  // namespace torchbridge::train
