@@ -177,8 +177,8 @@ def _sync(path):
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+        # Of the disk, or one that may pass. Any other error says that the file system cannot sync.
+        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ETIMEDOUT, errno.ESTALE, errno.EAGAIN):
             raise
-        # Any other error says that the file system cannot sync.
     finally:
         os.close(descriptor)

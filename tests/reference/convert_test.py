@@ -2,6 +2,7 @@
 """What torchbridge.convert makes of files and checkpoints; tests/process/torch_file_test.cpp runs it."""
 import collections
 import contextlib
+import errno
 import io
 import json
 import os
@@ -118,6 +119,14 @@ class ConvertTest(unittest.TestCase):
             with mock.patch("os.link", side_effect=PermissionError):  # a file system without links
                 self.convert(source, target)
             self.assertEqual(set(self.folder.iterdir()), {*before, self.folder / target})
+
+    def test_an_error_of_a_sync_is_one_unless_the_file_system_has_none(self):
+        folder = self.checkpoint("a", {"x": torch.ones(2)})
+        for code in (errno.EIO, errno.ENOSPC, errno.ESTALE, errno.ETIMEDOUT):
+            with mock.patch("os.fsync", side_effect=OSError(code, "")):
+                self.assertRaises(OSError, self.convert, folder, "x.pt")
+        with mock.patch("os.fsync", side_effect=OSError(errno.EOPNOTSUPP, "")):
+            self.convert(folder, "x.pt")
 
     def test_target_that_appears_meanwhile_is_not_replaced(self):
         target = self.folder / "x.pt"

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -25,12 +26,12 @@ FirstErrors& first_errors() {
 }  // namespace
 
 bool is_unsupported(FileOperation operation, dev_t device, int error) {
-  const bool is_of_disk = error == EIO || error == ENOSPC || error == EDQUOT;
-  const bool passes = error == ETIMEDOUT || error == ESTALE || error == EINTR || error == EAGAIN;
+  // Of the disk, or one that may pass: these do not say what the file system can do.
+  constexpr int kOfNow[] = {EIO, ENOSPC, EDQUOT, ETIMEDOUT, ESTALE, EINTR, EAGAIN};
+  const bool is_of_now = std::ranges::count(kOfNow, error) > 0;
   FirstErrors& first = first_errors();
   const std::scoped_lock lock(first.mutex);
-  const auto found =
-      first.of.try_emplace({operation, device}, is_of_disk || passes ? 0 : error).first;
+  const auto found = first.of.try_emplace({operation, device}, is_of_now ? 0 : error).first;
   return error != 0 && found->second == error;
 }
 
