@@ -149,13 +149,16 @@ def _optimizer_state(path, saved, groups, weights, required):
         for kind, value in kinds.items():
             if value is None:  # a momentum_buffer before the first step
                 continue
-            tensor = value if isinstance(value, torch.Tensor) else torch.tensor(float(value))
+            if kind == "step":  # a number in old files, in others a tensor of some type and shape
+                tensor = torch.tensor(float(torch_file.number(path, f"{name}.step", value)))
+            elif isinstance(value, (int, float, torch.Tensor)):
+                tensor = torch.as_tensor(value)
+            else:
+                raise ConversionError(f"{path}: its optimizer's '{name}.{kind}' is neither a tensor nor a number")
             if tensor.dim() and tensor.shape != shape:
                 raise ConversionError(
                     f"{path}: its optimizer's '{name}.{kind}' has shape {list(tensor.shape)}, the parameter "
                     f"{list(shape)}: does its optimizer have the parameters in another order?")
-            if kind == "step":
-                torch_file.number(path, f"{name}.step", tensor)
             state[f"{name}.{kind}"] = tensor
             there.add(name)
     missing = [name for name in names.values() if name in required and name not in there]
@@ -168,9 +171,9 @@ def _optimizer_state(path, saved, groups, weights, required):
 def _record(groups, names):
     """The optimizer as a manifest has it."""
     def options(group):
-        found = {key: float(group[key]) for key in ("lr", "momentum", "dampening", "weight_decay", "eps", *FLAGS)
-                 if group.get(key) is not None}
-        return {**found, **dict(zip(("beta1", "beta2"), map(float, group.get("betas", ()))))}
+        given = {**group, **dict(zip(("beta1", "beta2"), group.get("betas", ())))}
+        keys = ("lr", "momentum", "dampening", "weight_decay", "eps", *FLAGS, "beta1", "beta2")
+        return {key: float(given[key]) for key in keys if isinstance(given.get(key), (int, float, torch.Tensor))}
 
     first = groups[0] if groups else {}
     kind = "sgd" if "dampening" in first else ""

@@ -1,5 +1,6 @@
 """Reads what training scripts save by torch.save, without executing any code in it."""
 import collections
+import struct
 import zipfile
 
 import torch
@@ -24,6 +25,31 @@ class Opaque:
         pass
 
 
+class Dtype(Opaque):
+    """Takes the place of numpy.dtype, for Scalar."""
+
+    def __init__(self, code="", *_):
+        self.code, self.order = code, "="
+
+    def __setstate__(self, state):
+        self.order = state[1]  # of (version, order, ...)
+
+
+class Scalar(Opaque):
+    """Makes numbers of numpy's: what warm-ups by numpy.interp leave as a learning rate."""
+
+    FORMATS = {"f2": "e", "f4": "f", "f8": "d", "b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q",
+               "u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
+
+    def __new__(cls, dtype=None, data=b"", *_):
+        code = cls.FORMATS.get(getattr(dtype, "code", None))
+        if code is None or not isinstance(data, bytes) or struct.calcsize("=" + code) != len(data):
+            return super().__new__(cls)
+        return struct.unpack((dtype.order if dtype.order in "<>" else "=") + code, data)[0]
+
+
+SCALARS = {"numpy.dtype": Dtype, "numpy.core.multiarray.scalar": Scalar, "numpy._core.multiarray.scalar": Scalar}
+
 # torch.load takes the items of an object only if its type is one of these: of a subclass they are read as if they were
 # in such an object.
 CONTAINERS = {"Can only SETITEM": collections.OrderedDict, "Can only append to lists": list,
@@ -32,7 +58,7 @@ CONTAINERS = {"Can only SETITEM": collections.OrderedDict, "Can only append to l
 
 def _load(path):
     names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    stand_ins = {name: type(name, (Opaque,), {"of": name}) for name in names}
+    stand_ins = {name: type(name, (SCALARS.get(name, Opaque),), {"of": name}) for name in names}
     while True:
         try:
             with torch.serialization.safe_globals([(stand_in, name) for name, stand_in in stand_ins.items()]):

@@ -7,10 +7,12 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import tempfile
 import unittest
 from unittest import mock
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torchbridge import checkpoint_folder, convert
@@ -150,6 +152,49 @@ class ConvertTest(unittest.TestCase):
 
     def names(self, state_dict, like=None):
         return list(convert.Weights({name: torch.rand(2) for name in state_dict}, like).shapes)
+
+    def test_numbers_of_numpy_and_steps_of_each_kind_are_read(self):
+        model = torch.nn.Linear(2, 1)
+        for make in (lambda: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),
+                     lambda: torch.optim.AdamW(model.parameters(), 0.1)):
+            optimizer = make()
+            model(torch.ones(2)).sum().backward()
+            optimizer.step()
+            saved = optimizer.state_dict()
+            group = saved["param_groups"][0]
+            group["lr"] = np.interp(3, [0, 10], [0, 0.1])
+            group["weight_decay"] = np.float32(0.25)
+            if "betas" in group:
+                group["betas"] = (np.float64(0.9), np.float16(0.5))
+                for number, step in enumerate((np.int64(7), torch.tensor([7], dtype=torch.int64))):
+                    saved["state"][number]["step"] = step
+            path = self.folder / "x.pt"
+            torch.save({"model": model.state_dict(), "optimizer": saved, "step": np.int64(7), "epoch": np.int32(2),
+                        "best": np.array([1.5])}, path)
+            folder = self.convert(path, "runs")
+            manifest = checkpoint_folder.read(folder)
+            self.assertEqual((manifest["step"], manifest["epoch"]), (7, 2))
+            options = manifest["optimizer"]["groups"][0]["options"]
+            self.assertEqual((options["lr"], options["weight_decay"]), (0.03, 0.25))
+            state = load_file(folder / "optimizer-00000-of-00001.safetensors")
+            if "betas" in group:
+                self.assertEqual((options["beta1"], options["beta2"]), (0.9, 0.5))
+                for name in ("weight.step", "bias.step"):
+                    self.assertTrue(torch.equal(state[name], torch.tensor(7.0)), name)
+            self.assertEqual(len(state), 6 if "betas" in group else 2)
+            shutil.rmtree(self.folder / "runs")
+
+    def test_what_is_no_number_is_named(self):
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+        optimizer.param_groups[0]["lr"] = np.datetime64("2026-01-01")  # left out: the run that resumes has its own
+        saved = {"param_groups": optimizer.state_dict()["param_groups"],
+                 "state": {number: {"step": 1, "exp_avg": pathlib.Path("x")} for number in range(2)}}
+        torch.save({"model": model.state_dict(), "optimizer": saved}, self.folder / "x.pt")
+        self.assert_rejected("'weight.exp_avg' is neither a tensor nor a number", self.folder / "x.pt", "runs")
+        torch.save({"model": model.state_dict(), "optimizer": saved, "step": np.datetime64("2026-01-01")},
+                   self.folder / "y.pt")
+        self.assert_rejected("'step', which is not a number", self.folder / "y.pt", "runs")
 
     def test_prefixes_of_all_names_are_removed(self):
         cases = [
