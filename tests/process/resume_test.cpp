@@ -307,6 +307,17 @@ TEST_F(Resume, AfterAKillEqualsTheUndisturbedRun) {
   EXPECT_EQ(losses(killed), losses(whole));
 }
 
+// One-cycle gives the optimizer a momentum, whatever --momentum is.
+TEST_F(Resume, OneCycleWithoutMomentumEqualsTheUndisturbedRun) {
+  const std::string runs = folder_ / "runs";
+  const fs::path whole = folder_ / "whole", killed = folder_ / "killed";
+  options_ = {"--model", "mlp:8", "--momentum", "0", "--lr-schedule", "one-cycle"};
+  train(2, whole, "", 40);
+  Ranks(2, command(killed, runs, 40), {{"TORCHBRIDGE_FAIL", "step:25"}}).wait();
+  train(2, killed, runs, 40);
+  EXPECT_EQ(losses(killed), losses(whole));
+}
+
 // Whoever gives it, by mistake or as the same command twice: no line of another run is lost.
 TEST_F(Resume, CopiesTheFilesOfAnotherRun) {
   const auto run = [&](int steps, const char* checkpoints, const Words& more = {}) {

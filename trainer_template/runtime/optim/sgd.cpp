@@ -46,9 +46,9 @@ class Sgd final : public LocalOptimizer {
             {"maximize", options.maximize}};
   }
 
-  NamedTensors make_state(const OptimizerOptions& options,
-                          const at::Tensor& parameter) const override {
-    if (options.momentum == 0) return {};
+  // Also without momentum: a schedule may give one, and a later start may have one again. As in
+  // Python the state that was loaded then stays as it is.
+  NamedTensors make_state(const OptimizerOptions&, const at::Tensor& parameter) const override {
     return {{"momentum_buffer", at::zeros_like(parameter)}};
   }
 

@@ -173,6 +173,22 @@ TEST(Optimizer, RejectsTheStateOfAnotherOptimizer) {
                        "was another --optimizer used?"));
 }
 
+// As Python's: momentum may be switched off, and on again.
+TEST(Optimizer, SgdTakesMomentumBuffersThatItDoesNotUse) {
+  const NamedTensors parameters = two_parameters();
+  const auto before = make_sgd(parameters, {.momentum = 0.9});
+  set_gradients(parameters, 1);
+  before->step(0.1);
+  const auto without = make_sgd(parameters, {});
+  without->load_state(before->state());
+  set_gradients(parameters, 2);
+  const at::Tensor start = parameters[0].second.detach().clone();
+  without->step(0.25);
+  EXPECT_TRUE(parameters[0].second.equal(start - 0.5));
+  ASSERT_EQ(without->state().size(), 2u);
+  EXPECT_TRUE(without->state()[0].second.equal(before->state()[0].second));
+}
+
 TEST(Optimizer, StepsEachGroupByItsOwnOptions) {
   const NamedTensors parameters = two_parameters();
   const auto sgd = make_sgd(
