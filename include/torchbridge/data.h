@@ -60,6 +60,8 @@ class Dataset {
   // The names of the classes, in the order of their numbers; empty: they have none. A run has the
   // same ones in training, evaluation, --resume and --predict.
   virtual std::vector<std::string> class_names() const { return {}; }
+  // The same for the columns of a table.
+  virtual std::vector<std::string> column_names() const { return {}; }
   // What the user should know about its files: open_task() prints it on rank 0. Empty: nothing.
   virtual std::string note() const { return {}; }
 };
@@ -174,7 +176,7 @@ class Table : public Dataset {
   std::int64_t size() const override { return table_.rows; }
   std::int64_t features() const { return table_.columns - 1; }
   // All names in the file's order, the target's too; empty without a header.
-  const std::vector<std::string>& columns() const { return table_.names; }
+  std::vector<std::string> column_names() const override { return table_.names; }
   std::int64_t classes() const { return classes_; }  // highest class + 1; 0 for numbers
   Batch collate(std::span<const std::int64_t> indices) const override;
   // The numbers, and which column is the target.

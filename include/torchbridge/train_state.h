@@ -40,18 +40,25 @@ struct OptimizerRecord {
 // the buckets.
 using BucketLayout = std::vector<std::vector<std::size_t>>;
 
+// What the numbers of a training set stand for, as names are printed; empty: without names.
+struct DataNames {
+  std::vector<std::string> classes, columns;
+
+  bool operator==(const DataNames&) const = default;
+};
+
 // The same on all ranks. What parts of a run have of their own is in `parts`, and they alone know
 // their numbers.
 struct TrainState {
   std::string run;  // id of the training, the same over all its starts; empty: started by a version
                     // without ids
-  std::int64_t step = 0;             // optimizer steps done
-  SamplerPosition position = {};     // of the next sample
-  std::int64_t samples_seen = 0;     // by all ranks, in all epochs
-  std::string train_set;             // fingerprint of the training set; empty: not known
-  std::vector<std::string> classes;  // names of the training set's classes, as they are printed
-  BucketLayout buckets;              // as rebuilt after DDP's first step: makes resuming bit-exact
-  PartNumbers parts;                 // "grad_scaler.scale": of each part that has state
+  std::int64_t step = 0;          // optimizer steps done
+  SamplerPosition position = {};  // of the next sample
+  std::int64_t samples_seen = 0;  // by all ranks, in all epochs
+  std::string train_set;          // fingerprint of the training set; empty: not known
+  DataNames names;                // of the training set
+  BucketLayout buckets;           // as rebuilt after DDP's first step: makes resuming bit-exact
+  PartNumbers parts;              // "grad_scaler.scale": of each part that has state
 
   bool operator==(const TrainState&) const = default;
 };

@@ -442,6 +442,24 @@ TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
                                " contained then");
 }
 
+// A model's weights are by column: with another order of them it would predict nonsense.
+TEST_F(Resume, RejectsATableWithOtherColumns) {
+  const auto write = [&](const std::string& header) {
+    std::string rows = header + "\n";
+    for (int i = 0; i < 40; ++i)
+      rows += std::to_string(i) + "," + std::to_string(i * i % 7) + "," + std::to_string(i) + "\n";
+    for (const char* name : {"train.csv", "test.csv"}) folder_.write(name, rows);
+  };
+  options_ = {"--task", "table", "--model", "linear", "--data", folder_.path()};
+  write("a,b,y");
+  train(2, folder_ / "curve", folder_ / "runs");
+  write("b,a,y");
+  Ranks ranks(2, command(folder_ / "curve", folder_ / "runs"));
+  expect_error(ranks,
+               "column 0 is 'b' in the training set and 'a' in the checkpoint: both need the same "
+               "columns");
+}
+
 TEST_F(Resume, SkipsADamagedCheckpoint) {
   train(2, folder_ / "curve", folder_ / "runs", 15);
   folder_.write("runs/step-00000015/model.safetensors", "damaged");

@@ -65,7 +65,9 @@ void show_checkpoint(const std::filesystem::path& folder) {
   if (!state.run.empty()) line(0, formatted("run {}", printable(state.run)));
   if (!state.train_set.empty())
     line(0, formatted("fingerprint of the training set {}", printable(state.train_set)));
-  if (!state.classes.empty()) line(0, formatted("classes {}", joined(state.classes, ", ")));
+  const auto& [classes, columns] = state.names;
+  if (!classes.empty()) line(0, formatted("classes {}", joined(classes, ", ")));
+  if (!columns.empty()) line(0, formatted("columns {}", joined(columns, ", ")));
   show_map("options", manifest->options);
   show_map("versions", manifest->versions);
   show_map("state", state.parts);

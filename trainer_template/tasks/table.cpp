@@ -89,7 +89,7 @@ class TableRegression : public Task {
                        std::to_string(train_.features() + 1) + " columns, test.csv " +
                        std::to_string(test_.features() + 1));
     }
-    if (test_.columns() != train_.columns()) {
+    if (test_.column_names() != train_.column_names()) {
       throw TrainError(
           "data folder '" + settings.data +
           "': train.csv and test.csv have different columns, or another order of columns");

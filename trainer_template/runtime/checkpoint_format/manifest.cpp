@@ -91,7 +91,8 @@ TrainState state_from(const json& document) {
                     .consumed = integer<std::int64_t>(document.at("epoch_samples_consumed"))};
   state.samples_seen = integer<std::int64_t>(document.at("samples_seen"));
   state.train_set = document.value("train_set_fingerprint", "");
-  state.classes = document.value("classes", state.classes);
+  state.names = {.classes = document.value("classes", state.names.classes),
+                 .columns = document.value("columns", state.names.columns)};
   for (const json& bucket : document.at("ddp_buckets")) {
     auto& indices = state.buckets.emplace_back();
     for (const json& index : bucket) indices.push_back(integer<std::size_t>(index));
@@ -136,7 +137,8 @@ std::string to_json(const Manifest& manifest) {
   if (manifest.seed) document["sampler_seed"] = *manifest.seed;
   if (!state.run.empty()) document["run"] = state.run;
   if (!state.train_set.empty()) document["train_set_fingerprint"] = state.train_set;
-  if (!state.classes.empty()) document["classes"] = state.classes;
+  if (!state.names.classes.empty()) document["classes"] = state.names.classes;
+  if (!state.names.columns.empty()) document["columns"] = state.names.columns;
   constexpr std::string_view kEnd = "\n}";
   std::string text = document.dump(2, ' ', false, json::error_handler_t::replace);
   text.resize(text.size() - kEnd.size());

@@ -55,6 +55,18 @@ std::string differences(const std::map<std::string, std::string>& own,
   return text;
 }
 
+void check_same(const char* kind, const char* kinds, const std::vector<std::string>& trained,
+                const std::vector<std::string>& others, const std::string& owner) {
+  if (trained.empty() || others.empty() || trained == others) return;
+  const auto differs = std::ranges::mismatch(trained, others);
+  const auto shown = [](auto name, const auto& names) {
+    return name == names.end() ? "missing" : "'" + *name + "'";
+  };
+  throw TrainError(formatted("{} {} is {} in the training set and {} in {}: both need the same {}",
+                             kind, differs.in1 - trained.begin(), shown(differs.in1, trained),
+                             shown(differs.in2, others), owner, kinds));
+}
+
 }  // namespace
 
 void check_same_options(const Options& options, ProcessGroup& group) {
@@ -78,24 +90,18 @@ void check_same_sizes(const Task& task, const std::string& data, ProcessGroup& g
   });
 }
 
-std::vector<std::string> printed_class_names(const Dataset& dataset) {
-  std::vector<std::string> names = dataset.class_names();
-  for (std::string& name : names) name = printable(name);
+DataNames printed_names(const Dataset& dataset) {
+  DataNames names{.classes = dataset.class_names(), .columns = dataset.column_names()};
+  for (auto* list : {&names.classes, &names.columns}) {
+    for (std::string& name : *list) name = printable(name);
+  }
   return names;
 }
 
-void check_same_classes(const Dataset& train_set, const std::vector<std::string>& classes,
-                        const std::string& owner) {
-  const std::vector<std::string> trained = printed_class_names(train_set);
-  if (trained.empty() || classes.empty() || trained == classes) return;
-  const auto differs = std::ranges::mismatch(trained, classes);
-  const auto shown = [](auto name, const auto& names) {
-    return name == names.end() ? "missing" : "'" + *name + "'";
-  };
-  throw TrainError(
-      formatted("class {} is {} in the training set and {} in {}: both need the same classes",
-                differs.in1 - trained.begin(), shown(differs.in1, trained),
-                shown(differs.in2, classes), owner));
+void check_same_names(const Dataset& train_set, const DataNames& names, const std::string& owner) {
+  const DataNames trained = printed_names(train_set);
+  check_same("class", "classes", trained.classes, names.classes, owner);
+  check_same("column", "columns", trained.columns, names.columns, owner);
 }
 
 }  // namespace torchbridge::train

@@ -9,6 +9,7 @@
 #include <torchbridge/options.h>
 #include <torchbridge/process_group.h>
 #include <torchbridge/task.h>
+#include <torchbridge/train_state.h>
 
 namespace torchbridge::train {
 
@@ -17,13 +18,12 @@ namespace torchbridge::train {
 void check_same_options(const Options& options, ProcessGroup& group);
 void check_same_sizes(const Task& task, const std::string& data, ProcessGroup& group);
 
-// The names of a data set's classes as they are printed: a checkpoint has them.
-std::vector<std::string> printed_class_names(const Dataset& dataset);
+// The names of a data set's classes and columns as they are printed: a checkpoint has them.
+DataNames printed_names(const Dataset& dataset);
 
-// Not collective. Throws TrainError, which names the first class that differs from the training
-// set's: a model's outputs would stand for other classes. Without names on one side nothing is
-// compared.
-void check_same_classes(const Dataset& train_set, const std::vector<std::string>& classes,
-                        const std::string& owner);
+// Not collective. Throws TrainError, which names the first class or column that differs from the
+// training set's: a model's inputs or outputs would stand for others. Without names on one side
+// nothing is compared.
+void check_same_names(const Dataset& train_set, const DataNames& names, const std::string& owner);
 
 }  // namespace torchbridge::train

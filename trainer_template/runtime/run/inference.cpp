@@ -86,7 +86,7 @@ void run_inference(const Options& options, ProcessGroup& group) {
   const Options chosen = chosen_of(options, *kind, weights, group.is_first());
   const auto task = open_task(group, chosen);
   all_or_none(group, [&] {
-    check_same_classes(task->train_set(), weights.manifest.state.classes, "the checkpoint");
+    check_same_names(task->train_set(), weights.manifest.state.names, "the checkpoint");
   });
   const auto model = make_model(group, *task, chosen);
   init_from(weights.file, tensors_of(*model), group);

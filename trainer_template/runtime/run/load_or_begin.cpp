@@ -198,13 +198,13 @@ TrainState load_or_begin(const Options& options, const Dataset& train_set,
     check_model(options, start);
     check_order(options, start);
     check_train_set(options, start, train_set.size(), fingerprint);
-    check_same_classes(train_set, state.classes, "the checkpoint");
+    check_same_names(train_set, state.names, "the checkpoint");
     check_position(options.sampler(train_set.size(), group), state.position);
   });
   report_batch_size(options, train_set.size(), group);
   scale_steps(start, options, train_set.size(), group);
   state.train_set = fingerprint;
-  state.classes = printed_class_names(train_set);
+  state.names = printed_names(train_set);
   save_numbers(kTrainSet, {{kSamples, static_cast<double>(train_set.size())}}, state.parts);
   return std::move(state);
 }

@@ -16,8 +16,7 @@ std::unique_ptr<Task> open_task(ProcessGroup& group, const Options& options) {
   std::unique_ptr<Task> task;
   all_or_none(group, [&] {
     task = options.kind->open(options.task_settings());
-    check_same_classes(task->train_set(), printed_class_names(task->eval_set()),
-                       "the evaluation set");
+    check_same_names(task->train_set(), printed_names(task->eval_set()), "the evaluation set");
   });
   for (const Dataset* dataset : {&task->train_set(), &task->eval_set()}) {
     if (const std::string note = dataset->note(); group.is_first() && !note.empty())

@@ -11,7 +11,7 @@ Manifest example() {
                     .position = {.epoch = 3, .consumed = 1234},
                     .samples_seen = 12345678901,
                     .train_set = "00112233445566778899aabbccddeeff",
-                    .classes = {"cat", "dog"},
+                    .names = {{"cat", "dog"}, {"a", "b"}},
                     .buckets = {{3, 2}, {1, 0}},
                     .parts = {{"plateau.bad", 1}, {"step_scale.each", 4.0 / 3}, {"skips", 2}}},
           .world_size = 4,
@@ -34,7 +34,7 @@ TEST(Manifest, IsReadWithoutAFingerprintARunOrASeed) {
   Manifest manifest = example();
   manifest.seed.reset();
   manifest.state.train_set.clear();
-  manifest.state.classes.clear();
+  manifest.state.names = {};
   manifest.state.run.clear();
   const std::string text = to_json(manifest);
   EXPECT_EQ(text.find("fingerprint"), std::string::npos);
@@ -42,7 +42,7 @@ TEST(Manifest, IsReadWithoutAFingerprintARunOrASeed) {
   const auto read = manifest_from_json(text);
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->state.train_set, "");
-  EXPECT_TRUE(read->state.classes.empty());
+  EXPECT_EQ(read->state.names, DataNames());
   EXPECT_EQ(read->state.run, "");
   EXPECT_EQ(read->seed, std::nullopt);
 }

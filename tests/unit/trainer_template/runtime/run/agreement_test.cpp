@@ -26,14 +26,15 @@ TEST(Agreement, TheFirstClassThatDiffersIsNamed) {
       {{"a"}, {"a", "b"}, "class 1 is missing in the training set and 'b' in the evaluation set: "},
   };
   for (const auto& c : kCases) {
-    const std::string message =
-        error_of([&] { check_same_classes(Named(c.trained), c.others, "the evaluation set"); });
+    const std::string message = error_of([&] {
+      check_same_names(Named(c.trained), {c.others, {}}, "the evaluation set");
+    });
     EXPECT_TRUE(c.expected.empty() ? message.empty() : contains(message, c.expected)) << message;
   }
 }
 
-TEST(Agreement, NamesOfClassesArePrintable) {
-  EXPECT_EQ(printed_class_names(Named({"caf\xe9"})), std::vector<std::string>{"caf\\xe9"});
+TEST(Agreement, NamesAreThoseThatArePrinted) {
+  EXPECT_EQ(printed_names(Named({"caf\xe9"})).classes, std::vector<std::string>{"caf\\xe9"});
 }
 
 }  // namespace
