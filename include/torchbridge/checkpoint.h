@@ -38,8 +38,8 @@ struct CheckpointOptions {
   // Of the sampler; a checkpoint with another seed, another order of samples, is rejected.
   std::uint64_t seed = 0;
   std::map<std::string, std::string> shown;  // the options of the run, for the manifest
-  // "auto": the newest valid checkpoint in `folder`; "none"; or the path of a checkpoint or of a
-  // folder of checkpoints
+  // How the run begins. "auto": from the newest valid checkpoint in `folder`; "none"; or the path
+  // of a checkpoint or of a folder of checkpoints.
   std::string resume = "auto";
 };
 
@@ -66,9 +66,11 @@ class Checkpoints {
   ~Checkpoints();
 
   // Loads model, optimizer and random generators from the selected checkpoint and returns what
-  // it has of the run. Returns nullopt and changes nothing if there is none. Skips a damaged
-  // checkpoint with a message and takes the next older one. The first save after it renames newer
-  // checkpoints to step-N.aside, because training writes those steps again.
+  // it has of the run. That is the newest one in the folder, with a message, where that is of a run
+  // that began by the same options.resume: with the same options.shown, or from another folder.
+  // Returns nullopt and changes nothing if there is none. Skips a damaged checkpoint with a message
+  // and takes the next older one. The first save after it renames newer checkpoints to
+  // step-N.aside, because training writes those steps again.
   std::optional<ResumedRun> resume(const ModelTensors& model, Optimizer& optimizer);
 
   // From now on every save has these tensors, as NAME.TENSOR, or as NAME if a tensor has no name.
@@ -111,10 +113,13 @@ class Checkpoints {
   // The folder of the last complete checkpoint of this run; with `async` it is updated by save()
   // and finish(). Empty if there is none.
   const std::filesystem::path& last_saved() const { return last_saved_; }
+  // Whether resume() has loaded the checkpoint that options.resume names: newer ones may exist.
+  bool goes_back() const { return goes_back_; }
   // The options of the run that wrote what resume() loaded; empty if it loaded nothing.
   const std::map<std::string, std::string>& resumed_options() const { return resumed_options_; }
 
  private:
+  std::string resume_of_this_start();
   bool end_running_save(CheckpointOptions::OnPendingSave on_pending);
   NamedTensors saved_tensors(const ModelTensors& model);
   void start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, bool copies);
@@ -130,6 +135,8 @@ class Checkpoints {
   std::filesystem::path last_saved_;
   // The step that resume() loaded, until a save of this run is complete.
   std::optional<std::int64_t> resumed_from_;
+  bool goes_back_ = false;
+  std::string begun_by_;  // Manifest::begun_by
   std::map<std::string, std::string> resumed_options_;
   NamedTensors kept_;          // by their names in files
   NamedTensors resumed_kept_;  // of the checkpoint that resume() loaded, until the first save

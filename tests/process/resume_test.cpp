@@ -318,6 +318,55 @@ TEST_F(Resume, OneCycleWithoutMomentumEqualsTheUndisturbedRun) {
   EXPECT_EQ(losses(killed), losses(whole));
 }
 
+// A start of the same command, as after a requeue, repeats nothing that the run has saved since.
+TEST_F(Resume, TheSameCommandGoesOnHoweverTheRunBegan) {
+  const std::string runs = folder_ / "runs", others = folder_ / "others";
+  train(2, folder_ / "first", others, 20);
+  for (const std::string begin : {"none", "others/step-00000020", "others"}) {
+    std::filesystem::remove_all(runs);
+    const fs::path curve = folder_ / "curve";
+    options_ = {"--model", "mlp:600,500", "--resume",
+                begin == "none" ? begin : (folder_ / begin).string()};
+    Ranks(2, command(curve, runs, 60), {{"TORCHBRIDGE_FAIL", "step:45"}}).wait();
+    Ranks again(2, command(curve, runs, 60));
+    expect_success(again);
+    EXPECT_EQ(again.errors(), "trainer: checkpoint folder '" + runs +
+                                  "' has checkpoints of this run: it goes on from the newest one, "
+                                  "not by --resume " +
+                                  options_.back() + "\n");
+    // And a line of step 20, whose evaluation its checkpoint does not have.
+    EXPECT_EQ(learning_rates(curve).size(), begin == "none" ? 60u : 41u) << begin;
+    EXPECT_FALSE(fs::exists(folder_ / "runs/step-00000030.aside")) << begin;
+    std::filesystem::remove(curve);
+  }
+  options_.insert(options_.end(), {"--lr", "0.05"});
+  Ranks other(2, command(folder_ / "curve", runs, 70));
+  expect_success(other);
+  EXPECT_TRUE(contains(other.errors(), "it goes on from the newest one")) << other.errors();
+  options_ = {"--resume", "none", "--lr", "0.01"};
+  Ranks fresh(2, command(folder_ / "curve", runs, 60));
+  expect_error(fresh, "contains checkpoints, and --resume none starts a new run");
+}
+
+// In its own folder: again with the same options it goes on, with other ones it goes back again.
+TEST_F(Resume, TheSameCommandGoesBackOnce) {
+  const std::string runs = folder_ / "runs";
+  train(2, folder_ / "first", runs, 30);
+  options_ = {"--resume", folder_ / "runs/step-00000010", "--lr", "0.02", "--keep", "9"};
+  Ranks(2, command(folder_ / "curve", runs, 60), {{"TORCHBRIDGE_FAIL", "step:25"}}).wait();
+  EXPECT_TRUE(fs::exists(folder_ / "runs/step-00000030.aside"));
+  const auto first_line = [&](const Words& more) {
+    Words words = command(folder_ / "curve", runs, 60);
+    words.insert(words.end(), more.begin(), more.end());
+    std::erase(words, "--quiet");
+    Ranks ranks(2, words);
+    expect_success(ranks);
+    return ranks.out(0);
+  };
+  EXPECT_TRUE(contains(first_line({}), "resumes from step 30 of 60"));
+  EXPECT_TRUE(contains(first_line({"--lr", "0.03"}), "resumes from step 10 of 60"));
+}
+
 // Whoever gives it, by mistake or as the same command twice: no line of another run is lost.
 TEST_F(Resume, CopiesTheFilesOfAnotherRun) {
   const auto run = [&](int steps, const char* checkpoints, const Words& more = {}) {

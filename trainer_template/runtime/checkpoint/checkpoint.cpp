@@ -22,6 +22,7 @@
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint_format/publish.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
 #include "trainer_template/runtime/ddp/parameter_sync.h"
 
 namespace torchbridge::train {
@@ -40,6 +41,27 @@ void wait_until_copied(const std::shared_future<void>& copied,
   if (!from_gpu) return;
   const c10::Device device = from_gpu->device();
   from_gpu->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
+// A name of --resume that is the same from each working folder; empty for auto.
+std::string begun_by(const std::string& resume) {
+  if (resume == "auto") return "";
+  return resume == "none" ? resume : path_of_resume(resume).string();
+}
+
+std::optional<Manifest> newest_manifest(const fs::path& folder) {
+  for (const std::int64_t step : complete_steps(folder)) {
+    if (auto manifest = read_manifest(folder / step_folder(step))) return *std::move(manifest);
+  }
+  return std::nullopt;
+}
+
+// Whether the checkpoint or folder is not in `folder`: a run of its own began from it.
+bool is_in_other_folder(const std::string& begun_by, const fs::path& folder) {
+  const fs::path path = begun_by,
+                 root = step_of_folder(path.filename().string()) ? path.parent_path() : path;
+  std::error_code error;
+  return begun_by != "none" && !fs::equivalent(root, folder, error);
 }
 
 // It decides the direction of a step. All other options may change from run to run.
@@ -73,10 +95,31 @@ fs::path Checkpoints::folder_of(std::int64_t step) const {
   return options_.folder / step_folder(step);
 }
 
+// Collective. options.resume says how a run begins; started again it goes on.
+std::string Checkpoints::resume_of_this_start() {
+  begun_by_ = begun_by(options_.resume);
+  std::string now = options_.resume;
+  all_or_none(group_, [&] {
+    if (!group_.is_first() || !enabled() || begun_by_.empty()) return;
+    const auto newest = newest_manifest(options_.folder);
+    if (!newest || newest->begun_by != begun_by_) return;
+    if (!is_in_other_folder(begun_by_, options_.folder) && newest->options != options_.shown)
+      return;
+    print_message(
+        formatted("checkpoint folder '{}' has checkpoints of this run: it goes on from the newest "
+                  "one, not by --resume {}",
+                  options_.folder.string(), printable(options_.resume)));
+    now = "auto";
+  });
+  return group_.broadcast(now);
+}
+
 std::optional<ResumedRun> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer) {
+  const std::string now = resume_of_this_start();
   const auto selected =
-      select_checkpoint(options_.folder, options_.resume, group_, needed_files(optimizer, group_));
+      select_checkpoint(options_.folder, now, group_, needed_files(optimizer, group_));
   if (!selected) return std::nullopt;
+  goes_back_ = step_of_folder(fs::path(begun_by(now)).filename().string()).has_value();
   const Manifest& manifest = selected->manifest;
   wait_copied();
   all_or_none(group_, [&] {
@@ -109,6 +152,7 @@ std::optional<ResumedRun> Checkpoints::resume(const ModelTensors& model, Optimiz
   std::error_code ignored;
   if (enabled() && fs::equivalent(selected->folder.parent_path(), options_.folder, ignored))
     last_saved_ = options_.folder / selected->folder.filename();
+  if (now == "auto") begun_by_ = manifest.begun_by;
   return ResumedRun{manifest.state, manifest.options, manifest.world_size};
 }
 
@@ -216,6 +260,7 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
   Manifest manifest{.state = state,
                     .world_size = ranks,
                     .seed = options_.seed,
+                    .begun_by = begun_by_,
                     .options = options_.shown,
                     .versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}},
                     .optimizer = optimizer.record()};

@@ -105,9 +105,7 @@ Candidates candidates(const fs::path& root, const std::string& resume) {
                   root.string()));
   }
   std::error_code error;
-  fs::path path = fs::weakly_canonical(resume, error);
-  if (error) path = fs::path(resume).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
+  const fs::path path = path_of_resume(resume);
   const auto step = step_of_folder(path.filename().string());
   if (!step) {
     if (fs::is_regular_file(path, error)) {
@@ -160,6 +158,13 @@ Candidates agreed_candidates(const fs::path& root, const std::string& resume, Pr
 }
 
 }  // namespace
+
+fs::path path_of_resume(const std::string& resume) {
+  std::error_code error;
+  fs::path path = fs::weakly_canonical(resume, error);
+  if (error) path = fs::path(resume).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
 
 std::optional<SelectedCheckpoint> select_checkpoint(const fs::path& root, const std::string& resume,
                                                     ProcessGroup& group,

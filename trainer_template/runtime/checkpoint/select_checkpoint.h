@@ -34,6 +34,9 @@ std::optional<SelectedCheckpoint> select_checkpoint(const std::filesystem::path&
                                                     const std::string& resume, ProcessGroup& group,
                                                     const NeededFiles& needed = {});
 
+// The checkpoint or folder of a --resume that is a path: the same from each working folder.
+std::filesystem::path path_of_resume(const std::string& resume);
+
 // Throws TrainError if the run that wrote the checkpoint had another --task.
 void check_task(const SelectedCheckpoint& selected, const std::string& task);
 

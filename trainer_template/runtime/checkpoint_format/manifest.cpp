@@ -135,6 +135,7 @@ std::string to_json(const Manifest& manifest) {
       {"files", files},
   };
   if (manifest.seed) document["sampler_seed"] = *manifest.seed;
+  if (!manifest.begun_by.empty()) document["begun_by"] = manifest.begun_by;
   if (!state.run.empty()) document["run"] = state.run;
   if (!state.train_set.empty()) document["train_set_fingerprint"] = state.train_set;
   if (!state.names.classes.empty()) document["classes"] = state.names.classes;
@@ -163,6 +164,7 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   }
   Manifest manifest;
   manifest.world_size = integer<int>(document.at("world_size"));
+  manifest.begun_by = document.value("begun_by", "");
   if (const auto seed = document.find("sampler_seed"); seed != document.end())
     manifest.seed = integer<std::uint64_t>(*seed);
   document.at("options").get_to(manifest.options);

@@ -41,6 +41,7 @@ struct Manifest {
   TrainState state;                             // of the run that wrote it
   int world_size = 1;                           // of that run
   std::optional<std::uint64_t> seed;            // of its sampler; not known of Python's
+  std::string begun_by;                         // --resume by which it began; empty: auto
   std::map<std::string, std::string> options;   // of the run that wrote it, for people
   std::map<std::string, std::string> versions;  // of libraries
   // Its groups list the parameters in the order in which Python numbers them.

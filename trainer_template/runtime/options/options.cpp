@@ -94,7 +94,6 @@ PreemptionOptions Options::stopping(const LaunchOrigin& origin) const {
 
 ProgressStyle Options::progress_style() const { return quiet ? ProgressStyle::kNone : progress; }
 
-// With --resume PATH/step-N the run goes back to that checkpoint: newer ones may exist.
 SamplerOptions Options::sampler(std::int64_t samples, const ProcessGroup& group) const {
   return {.size = samples,
           .world_size = group.world_size(),

@@ -97,12 +97,8 @@ std::string settings_table(const std::map<std::string, std::string>& settings) {
   return line.empty() ? text : text + trimmed(line) + "\n";
 }
 
-RunStart run_start_of(const Options& options, const TrainState& start) {
-  std::error_code ignored;  // auto and none are not paths
-  const auto named = std::filesystem::canonical(options.checkpoints.resume, ignored);
-  return {.run = start.run,
-          .step = start.step,
-          .goes_back = step_of_folder(named.filename().string()).has_value()};
+RunStart run_start_of(const Checkpoints& checkpoints, const TrainState& start) {
+  return {.run = start.run, .step = start.step, .goes_back = checkpoints.goes_back()};
 }
 
 RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model,
@@ -116,7 +112,7 @@ RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& 
                 start.step) {
   all_or_none(group, [&] {
     metrics_ = std::make_unique<MetricsFile>(is_reporter_ ? options.metrics : "",
-                                             run_start_of(options, start));
+                                             run_start_of(checkpoints, start));
     events_ = std::make_unique<EventFile>(is_reporter_ ? options.tensorboard : "", start.step);
     if (is_reporter_) writer_ = std::make_unique<Background>("writes metrics");
   });

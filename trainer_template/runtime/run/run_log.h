@@ -24,7 +24,7 @@
 namespace torchbridge::train {
 
 // What this start continues, for files that have a line a step.
-RunStart run_start_of(const Options& options, const TrainState& start);
+RunStart run_start_of(const Checkpoints& checkpoints, const TrainState& start);
 
 // Rank 0 prints and writes, on a background thread; on the other ranks the functions do nothing.
 class RunLog {

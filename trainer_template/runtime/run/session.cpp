@@ -214,7 +214,7 @@ struct Session::Observers {
               .data_fail = [&] { return loader.fails(run.options.grad_accumulation); }}),
         log(run.options, run.group, run.tensors, run.state, last_step, run.checkpoints),
         profile(profile_options(run.options, run.group)),
-        sample_log(run.group, run.options.sample_log, run_start_of(run.options, run.state)),
+        sample_log(run.group, run.options.sample_log, run_start_of(run.checkpoints, run.state)),
         throughput(run.trained.task, run.trained.model, ddps.front(), run.group.world_size(),
                    peak_of(run.options, run.group)),
         weight(run.trained.task.weight()),
