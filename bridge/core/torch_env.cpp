@@ -114,7 +114,7 @@ Result<TorchEnv> torch_env_from(const EnvMap& environment) {
     int low, high, missing;
   } optional[] = {
       {"LOCAL_WORLD_SIZE", at.local_world_size, 1, at.world_size, at.world_size},
-      {"LOCAL_RANK", at.local_rank, 0, at.world_size - 1, at.rank},
+      {"LOCAL_RANK", at.local_rank, 0, at.world_size - 1, -1},
       {"GROUP_WORLD_SIZE", at.node_count, 1, at.world_size, 1},
       {"GROUP_RANK", at.node_rank, 0, at.world_size - 1, 0},
       {"TORCHELASTIC_RESTART_COUNT", env.restart_count, 0, INT32_MAX, 0},
@@ -125,6 +125,7 @@ Result<TorchEnv> torch_env_from(const EnvMap& environment) {
     if (!number) return Error{.message = number.error().message, .only_here = true};
     field.value = static_cast<int>(number->value_or(field.missing));
   }
+  if (at.local_rank < 0) at.local_rank = at.rank % at.local_world_size;
   const auto too_large = [](const char* name, int value, const char* limit_name, int limit) {
     return Error{
         .message = formatted("{}='{}': expected less than {}='{}'", name, value, limit_name, limit),

@@ -50,9 +50,9 @@ inline constexpr char kStepRequestVariable[] = "SLURM_TORCH_ENV";
 
 // Reads the variables back, of a process started by torchrun, by the plugin or by hand. RANK,
 // WORLD_SIZE, MASTER_ADDR and MASTER_PORT must be there; LOCAL_RANK and the others are optional,
-// with LOCAL_RANK = RANK and one node where they are missing. An error names the variable and what
-// contradicts it; it is only_here where the variable differs between the ranks, and where the
-// plugin is not loaded.
+// with LOCAL_RANK = RANK % LOCAL_WORLD_SIZE and one node where they are missing. An error names the
+// variable and what contradicts it; it is only_here where the variable differs between the ranks,
+// and where the plugin is not loaded.
 Result<TorchEnv> torch_env_from(const EnvMap& environment);
 
 }  // namespace torchbridge

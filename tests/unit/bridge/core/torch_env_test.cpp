@@ -53,6 +53,18 @@ TEST(TorchEnv, TakesFourVariablesAsOneNode) {
   EXPECT_FALSE(env->use_agent_store);
 }
 
+TEST(TorchEnv, NumbersLocalRanksNodeByNodeWhereTheyAreMissing) {
+  EnvMap by_hand = {
+      {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "1"}};
+  for (int rank : {0, 1, 2, 3}) {
+    by_hand.set("RANK", std::to_string(rank));
+    const auto env = torch_env_from(by_hand);
+    ASSERT_TRUE(env) << env.error().message;
+    EXPECT_EQ(env->layout.local_rank, rank % 2);
+    EXPECT_EQ(env->layout.local_world_size, 2);
+  }
+}
+
 TEST(TorchEnv, WritesWhatItReads) {
   const auto env = torch_env_from(kComplete);
   EnvMap written;
