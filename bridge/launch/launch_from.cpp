@@ -111,9 +111,10 @@ void set_by_hand(Launch& launch, const LaunchOrigin& origin) {
       origin.launcher == nullptr ||
       (origin.facts && !has_placed_ranks(origin.facts->world_size, origin.environment));
   const Layout& at = launch.env.layout;
-  const bool is_size_known = origin.environment.has("LOCAL_WORLD_SIZE");
+  launch.is_local_size_known = at.world_size == 1 || origin.environment.has("LOCAL_WORLD_SIZE");
   const bool is_pod = origin.environment.has("KUBERNETES_SERVICE_HOST");
-  const bool has_others = at.local_world_size < at.world_size || (!is_size_known && is_pod);
+  const bool has_others =
+      at.local_world_size < at.world_size || (!launch.is_local_size_known && is_pod);
   launch.may_have_other_nodes =
       launch.is_by_hand && at.world_size > 1 && has_others && !is_numeric(launch.env.master.host);
 }

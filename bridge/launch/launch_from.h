@@ -15,8 +15,8 @@ namespace torchbridge {
 // From RANK and the related variables, as they are: LaunchOrigin::given, or given_by().
 Result<Launch> launch_from_given(const Result<TorchEnv>& given, const LaunchOrigin& origin);
 
-// Sets is_by_hand and may_have_other_nodes of a launch by RANK and the related variables, or by
-// what a program gives.
+// Sets is_by_hand, is_local_size_known and may_have_other_nodes of a launch by RANK and the related
+// variables, or by what a program gives.
 void set_by_hand(Launch& launch, const LaunchOrigin& origin);
 
 // A launcher's facts, completed by an exchange where they need it.

@@ -35,6 +35,8 @@ struct Launch {
   // The user alone says which process is rank 0, so that others may reach its node by an address
   // that it does not have.
   bool is_by_hand = false;
+  // False by hand without LOCAL_WORLD_SIZE: the layout is one node, and there may be others.
+  bool is_local_size_known = true;
   // By hand, MASTER_ADDR is a name, and LOCAL_WORLD_SIZE is less than WORLD_SIZE, or not known in a
   // pod: ranks of other nodes may have another MASTER_ADDR than rank 0, which Kubeflow gives
   // localhost.

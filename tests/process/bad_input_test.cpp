@@ -329,6 +329,18 @@ TEST(BadInput, RanksThatDoNotJoinAreNamed) {
   EXPECT_TRUE(contains(ranks.errors(), " within 1 s; ")) << ranks.errors();
 }
 
+// Rank 1 is on another node, where MASTER_ADDR is this node's name.
+TEST(BadInput, NoNodeIsNamedOfARankThatMayBeOnAnother) {
+  const int port = free_port();
+  Ranks alone(
+      {0}, 2, port, trainer({"--join-timeout", "1"}),
+      {{"MASTER_ADDR", "localhost"}, {"LOCAL_RANK", "unset"}, {"LOCAL_WORLD_SIZE", "unset"}});
+  expect_one_line(alone,
+                  "rank 0: rank 1 of 2 did not join at localhost port " + std::to_string(port) +
+                      " within 1 s; check that every rank was started and that its node "
+                      "reaches MASTER_ADDR; if some are on other nodes, set LOCAL_WORLD_SIZE");
+}
+
 TEST(BadInput, RanksWithDifferentWorldSizesAreNamed) {
   const int port = free_port();
   Ranks one({0, 1}, 3, port, trainer(kShort));

@@ -56,10 +56,16 @@ bool is_reporter_of(c10d::Store& store, const std::string& kind) {
   return store.add("error/" + kind, 1) == 1;
 }
 
-std::string hint_for(const InitMethod& method) {
+std::string hint_for(const InitMethod& method, const Launch& launch) {
   if (method.kind == InitMethod::Kind::kFile) return "its node sees this file";
   if (method.kind == InitMethod::Kind::kStore) return "it uses the same store";
-  return "its node reaches MASTER_ADDR";
+  // Rank 0 alone may have localhost, and then listens at it alone.
+  const std::string& host = launch.env.master.host;
+  const bool is_here_alone = !launch.is_local_size_known && !launch.may_have_other_nodes &&
+                             names_loopback(host) && !is_numeric(host);
+  return is_here_alone ? "its node reaches MASTER_ADDR; if some are on other nodes, set "
+                         "LOCAL_WORLD_SIZE"
+                       : "its node reaches MASTER_ADDR";
 }
 
 // With two world sizes gloo would wait for ranks that exist in one of them only.
@@ -73,7 +79,7 @@ void agree_on_world_size(c10d::Store& store, const Launch& launch, const JoinReq
     const std::string error = formatted(
         "{} of {} did not join at {} within {}; check that it was started and that {}",
         with_nodes({0}, launch, {}), own, store_location(launch.env.master, request.method),
-        seconds(request.timeout), hint_for(request.method));
+        seconds(request.timeout), hint_for(request.method, launch));
     if (is_reporter_of(store, error)) throw TrainError(error);
     throw PeerFailed();
   }
@@ -211,7 +217,7 @@ JoinResult join_ranks(c10d::Store& store, const Launch& launch, const JoinReques
       "{} of {} did not join at {} within {}; check that every rank was started and that {}",
       with_nodes(missing, launch, locations), layout.world_size,
       store_location(launch.env.master, request.method), seconds(request.timeout),
-      hint_for(request.method)));
+      hint_for(request.method, launch)));
 }
 
 std::string store_location(const Endpoint& endpoint, const InitMethod& method) {

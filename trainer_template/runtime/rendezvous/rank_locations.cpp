@@ -117,7 +117,8 @@ std::vector<std::vector<int>> ranks_by_node(const std::vector<RankLocation>& loc
 std::string with_nodes(const std::vector<int>& missing, const Launch& launch,
                        const std::vector<RankLocation>& present) {
   const LauncherNodes nodes_of_launcher(launch);
-  const auto blocks = blocks_of(present);
+  const auto blocks =
+      launch.is_local_size_known ? blocks_of(present) : std::map<int, RankLocation>();
   std::vector<std::string> nodes;
   for (int rank : missing) {
     std::string node = nodes_of_launcher.node_of(rank);

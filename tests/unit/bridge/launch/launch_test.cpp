@@ -201,19 +201,20 @@ TEST(ResolveLaunch, ByHandMayHaveOtherNodesWhereSomethingSaysSo) {
       {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}};
   const struct {
     EnvMap more;
-    bool may_have_other_nodes;
+    bool may_have_other_nodes, is_local_size_known;
   } cases[] = {
-      {{}, false},  // a script's on one host
-      {{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}}, true},
-      {{{"LOCAL_WORLD_SIZE", "1"}}, true},
-      {{{"LOCAL_WORLD_SIZE", "2"}}, false},
-      {{{"WORLD_SIZE", "1"}}, false},
+      {{}, false, false},  // a script's on one host
+      {{{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}}, true, false},
+      {{{"LOCAL_WORLD_SIZE", "1"}}, true, true},
+      {{{"LOCAL_WORLD_SIZE", "2"}}, false, true},
+      {{{"WORLD_SIZE", "1"}}, false, true},
   };
-  for (const auto& [more, may_have_other_nodes] : cases) {
+  for (const auto& [more, may_have_other_nodes, is_local_size_known] : cases) {
     const auto launch = resolve_launch(with(by_hand, more));
     ASSERT_TRUE(launch) << launch.error().message;
     EXPECT_EQ(launch->may_have_other_nodes, may_have_other_nodes)
         << more.get("LOCAL_WORLD_SIZE").value_or("");
+    EXPECT_EQ(launch->is_local_size_known, is_local_size_known);
   }
 }
 

@@ -24,6 +24,10 @@ TEST(RankLocations, NoNodeIsNamedWhereRanksAreNotNumberedNodeByNode) {
   EXPECT_EQ(with_nodes({2}, {}, {cyclic(0, 2), cyclic(1, 2), cyclic(3, 2)}), "rank 2");
   // Two nodes with the same host, as in a wrong launch.
   EXPECT_EQ(with_nodes({1}, {}, {{0, 0, 0, 2, "n0"}, {2, 0, 0, 2, "n0"}}), "rank 1");
+  // By hand without LOCAL_WORLD_SIZE.
+  Launch unknown;
+  unknown.is_local_size_known = false;
+  EXPECT_EQ(with_nodes({1}, unknown, {{0, 0, 0, 2, "n0"}}), "rank 1");
 }
 
 TEST(RankLocations, TheLauncherNamesNodesFromWhichNoRankJoined) {
