@@ -136,10 +136,17 @@ Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
   if (facts.world_size == 1 && (origin.is_set_inside || is_set_below_task(at, origin))) return Ok{};
   const std::string who =
       facts.launcher == "openmpi" || facts.launcher == "hydra" ? "mpirun" : facts.launcher;
+  const std::string joined =
+      facts.world_size > 1 || by_torchrun
+          ? ""
+          : formatted(
+                "; to join ranks that {} starts one by one, set RANK to MASTER_PORT in a shell "
+                "that stays above the command: sh -c 'RANK={} ... COMMAND; exit $?'",
+                who, at.rank);
   return Error{.message = formatted(
                    "RANK='{}' and WORLD_SIZE='{}' are exported, but {} started rank {} of {}: "
-                   "unset RANK and WORLD_SIZE, or the variables of {} if they are stale",
-                   at.rank, at.world_size, who, facts.rank, facts.world_size, who),
+                   "unset RANK and WORLD_SIZE, or the variables of {} if they are stale{}",
+                   at.rank, at.world_size, who, facts.rank, facts.world_size, who, joined),
                .only_here = has_size};  // for some rank it is right
 }
 

@@ -48,6 +48,15 @@ done
 expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 1" 20 \
   on_login env $complete RANK=1 srun -N1 -n1 bash -c "$torchbridge exec -- true; exit \$?"
 
+# Ranks of two steps: in the task itself nobody sees who set them, and the line names the way.
+joined="WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MASTER_ADDR=n0 MASTER_PORT=29722"
+expect_error "torchbridge: RANK='1' .*; to join ranks that slurm starts one by one, .* sh -c 'RANK=1 ... COMMAND; " 20 \
+  on_login srun -N1 -n1 bash -c "RANK=1 $joined $torchbridge exec -- true"
+for rank in 0 1; do
+  expect "$rank/2" on_login srun -N1 -n1 -w "n$rank" sh -c \
+    "RANK=$rank $joined $torchbridge exec -- sh -c 'echo \$RANK/\$WORLD_SIZE'; exit \$?"
+done
+
 # A RANK that is exported for all tasks is rejected, whichever it is: one task reports it.
 expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 4" 20 \
   on_login env RANK=1 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 srun -N2 -n4 "$torchbridge" exec -- true

@@ -34,6 +34,11 @@ const EnvMap kStep = {
     {"SLURM_JOB_ID", "5"},         {"SLURM_STEP_ID", "0"},     {"SLURM_STEP_NUM_TASKS", "4"},
     {"SLURM_PROCID", "1"},         {"SLURM_NODEID", "0"},      {"SLURM_LOCALID", "1"},
     {"SLURM_STEP_NODELIST", "n0"}, {"SLURM_GTIDS", "0,1,2,3"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}};
+const EnvMap kOneTask = {{"SLURM_STEP_NUM_TASKS", "1"},
+                         {"SLURM_PROCID", "0"},
+                         {"SLURM_LOCALID", "0"},
+                         {"SLURM_GTIDS", "0"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "1"}};
 
 const EnvMap kLocal = {
     {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}, {"GROUP_RANK", "0"}, {"GROUP_WORLD_SIZE", "1"}};
@@ -85,6 +90,11 @@ TEST(ResolveLaunch, UsesTheEnvironmentUnlessItContradictsTheLauncher) {
        "RANK='0' and WORLD_SIZE='1' are exported, but slurm started rank 1 of 4: unset RANK and "
        "WORLD_SIZE, or the "
        "variables of slurm if they are stale"},
+      {"one of two steps", with(with(kStep, kOneTask), exported("1", "2")),
+       "RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 1: unset RANK and "
+       "WORLD_SIZE, or the variables of slurm if they are stale; to join ranks that slurm starts "
+       "one by one, set RANK to MASTER_PORT in a shell that stays above the command: sh -c "
+       "'RANK=1 ... COMMAND; exit $?'"},
       {"RANK alone", with(kMpirun, {{"RANK", "0"}}),
        "RANK='0' is exported, but openmpi started rank 1 of 4 ranks: unset it"},
       {"RANK and WORLD_SIZE alone in a step", with(kStep, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}),
@@ -106,7 +116,8 @@ TEST(ResolveLaunch, UsesTheEnvironmentUnlessItContradictsTheLauncher) {
     } else {
       ASSERT_FALSE(launch) << test.what;
       EXPECT_EQ(launch.error().message, test.error) << test.what;
-      EXPECT_EQ(LaunchOrigin(test.environment).rank, 1) << test.what << ": the launcher's rank";
+      const auto own = test.environment.get("SLURM_PROCID") == "0" ? 0 : 1;
+      EXPECT_EQ(LaunchOrigin(test.environment).rank, own) << test.what << ": the launcher's rank";
     }
   }
 }
