@@ -101,7 +101,8 @@ void CoordinatorClient::read(Time now) {
   // A proxy in front of a coordinator that is not there yet accepts all the same.
   if (!lines && is_first_ && state_ == State::kGreeting && connection_.unfinished().empty())
     return on_unreached(formatted("{} accepts connections and closes them: node 0 has not started "
-                                  "behind it, or another program has the port",
+                                  "behind it (with c10d it needs --rdzv-conf is_host=true), or "
+                                  "another program has the port",
                                   target()),
                         now);
   if (!lines)

@@ -92,6 +92,10 @@ front=("${c10d[@]}" sh -c "$show")
 back=("${c10d[@]}" --rdzv-conf join_timeout=30,is_host=true sh -c "$show")
 both c10d 29501 5
 grep -q '^torchbridge: 10.77.0.1 is no address of ' "$work/c10d-0.log" || fail "the host has no line"
+# Without it no node is node 0.
+! timeout 60 "${c10d[@]}" --rdzv-conf join_timeout=1 true >"$work/none.log" 2>&1 || fail "a run without node 0"
+grep -q 'closes them: node 0 has not started behind it (with c10d it needs --rdzv-conf is_host=true), or' \
+  "$work/none.log" || fail "the way out is not named"
 
 rank() {
   printf '%s\n' env RANK="$1" WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK="$1" GROUP_WORLD_SIZE=2 \
