@@ -124,6 +124,9 @@ class ProcessGroup : public RankGroup {
 
   // Not collective.
   const Layout& layout() const { return layout_; }
+  // Whether layout() has the nodes of all ranks: not where these were set by hand without
+  // GROUP_WORLD_SIZE, and LOCAL_WORLD_SIZE does not say that all are on one node.
+  bool are_nodes_known() const { return are_nodes_known_; }
   // "started by slurm".
   const std::string& started() const { return started_; }
   // "gloo", "gloo over shared memory", "mpi", "cpu:gloo,cuda:nccl".
@@ -167,6 +170,7 @@ class ProcessGroup : public RankGroup {
   void end();
 
   Layout layout_;
+  bool are_nodes_known_ = true;
   std::string started_, backend_;
   c10::Device device_ = c10::Device(c10::kCPU);
   std::unique_ptr<State> state_;

@@ -121,13 +121,14 @@ c10d=("${run[@]}" --rdzv-backend c10d --rdzv-endpoint)
 front=("${c10d[@]}" 10.77.0.2:29511 sh -c "$show")
 back=("${c10d[@]}" localhost:29511 --rdzv-conf join_timeout=30,is_host=true sh -c "$show")
 at_once c10d-localhost
-for shape in "KUBERNETES_SERVICE_HOST=10.96.0.1" "LOCAL_RANK=0 LOCAL_WORLD_SIZE=1"; do
+for shape in "KUBERNETES_SERVICE_HOST=10.96.0.1" "LOCAL_WORLD_SIZE=1"; do
   name=trainer-${shape%%_*}
   with=(OMP_NUM_THREADS=1 MASTER_PORT=29512 WORLD_SIZE=2 $shape "$trainer" --max-steps 2)
   front=(env RANK=1 MASTER_ADDR=10.77.0.2 "${with[@]}") back=(env RANK=0 MASTER_ADDR=localhost "${with[@]}")
   at_once "$name"
   grep -q "MASTER_ADDR=localhost $loopback: rank 0 listens at all" "$work/$name-0.log" ||
     fail "rank 0 has no line"
+  grep -q '^trainer: 2 ranks, started with' "$work/$name-0.log" || fail "the number of nodes is not known"
 done
 rank() {
   printf '%s\n' env OMP_NUM_THREADS=1 MASTER_PORT=29513 MASTER_ADDR=localhost WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 \

@@ -395,6 +395,8 @@ ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options,
                            const c10::intrusive_ptr<c10d::Store>& store)
     : RankGroup(launch.env.layout.rank, launch.env.layout.world_size),
       layout_(launch.env.layout),
+      are_nodes_known_(launch.is_local_size_known &&
+                       (layout_.node_count > 1 || layout_.local_world_size == layout_.world_size)),
       started_(how_started(launch)),
       state_(std::make_unique<State>()) {
   state_->launch = &launch;

@@ -48,10 +48,11 @@ void print_settings(const Options& options, const ProcessGroup& group, const Mod
                     const Checkpoints& checkpoints) {
   std::int64_t parameters = 0;
   for (const auto& [name, parameter] : model.parameters) parameters += parameter.numel();
-  std::string text =
-      formatted("{}: {} on {}, {}, backend {}, {} parameters", program_name(),
-                counted(group.world_size(), "rank"), counted(group.layout().node_count, "node"),
-                group.started(), group.backend(), grouped(parameters));
+  const std::string nodes =
+      group.are_nodes_known() ? " on " + counted(group.layout().node_count, "node") : "";
+  std::string text = formatted("{}: {}{}, {}, backend {}, {} parameters", program_name(),
+                               counted(group.world_size(), "rank"), nodes, group.started(),
+                               group.backend(), grouped(parameters));
   if (start.step > 0) text += formatted("; resumes from step {} of {}", start.step, total_steps);
   if (const double seconds = SavedNumbers("run", start.parts).find("seconds").value_or(0);
       seconds > 0)
