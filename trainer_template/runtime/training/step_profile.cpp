@@ -16,6 +16,7 @@
 
 #include "bridge/base/message_text.h"
 #include "bridge/base/random_number.h"
+#include "bridge/net/socket.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/output/backup_file.h"
 #include "trainer_template/runtime/output/output_error.h"
@@ -36,19 +37,17 @@ class TemporaryTrace {
   explicit TemporaryTrace(const std::filesystem::path& file)
       : folder_(open(file.has_parent_path() ? file.parent_path().c_str() : ".",
                      O_PATH | O_DIRECTORY | O_CLOEXEC)),
-        path_(formatted("/proc/self/fd/{}/trace.{}-{}", folder_, getpid(), random_number())) {}
+        path_(formatted("/proc/self/fd/{}/trace.{}-{}", folder_.descriptor(), getpid(),
+                        random_number())) {}
   ~TemporaryTrace() {
     std::error_code ignored;
     for (const char* end : {"", ".tmp"}) std::filesystem::remove(path_ + end, ignored);
-    if (folder_ >= 0) close(folder_);
   }
-  TemporaryTrace(const TemporaryTrace&) = delete;
-  TemporaryTrace& operator=(const TemporaryTrace&) = delete;
 
   const std::string& path() const { return path_; }
 
  private:
-  const int folder_;
+  const Socket folder_;
   const std::string path_;
 };
 
