@@ -119,7 +119,7 @@ std::optional<ResumedRun> Checkpoints::resume(const ModelTensors& model, Optimiz
   const auto selected =
       select_checkpoint(options_.folder, now, group_, needed_files(optimizer, group_));
   if (!selected) return std::nullopt;
-  goes_back_ = step_of_folder(fs::path(begun_by(now)).filename().string()).has_value();
+  goes_back_ = now != "auto" && step_of_folder(fs::path(begun_by_).filename().string()).has_value();
   const Manifest& manifest = selected->manifest;
   wait_copied();
   all_or_none(group_, [&] {
