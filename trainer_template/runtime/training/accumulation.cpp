@@ -2,7 +2,9 @@
 
 #include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
 
 namespace torchbridge::train {
@@ -16,6 +18,10 @@ at::Tensor factors_by_weight(const BatchWeight& weight, std::span<const Batch> b
   const at::Tensor total = own.sum();
   group.sum(total);
   return own.mul(group.world_size()).div_(total);
+}
+
+at::Tensor weighted(const at::Tensor& weight, const at::Tensor& value) {
+  return at::where(weight == 0, weight, value * weight);
 }
 
 }  // namespace torchbridge::train

@@ -32,4 +32,8 @@ inline double loss_divisor(const Batch& batch, std::span<const Batch> batches,
 at::Tensor factors_by_weight(const BatchWeight& weight, std::span<const Batch> batches,
                              RankGroup& group);
 
+// weight * value, or 0 where the weight is: also if the value is NaN, as the mean over no target
+// is. Tensors without dimensions, of one type.
+at::Tensor weighted(const at::Tensor& weight, const at::Tensor& value);
+
 }  // namespace torchbridge::train

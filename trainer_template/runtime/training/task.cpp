@@ -1,10 +1,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/where.h>
 #include <torchbridge/task.h>
 
 #include "bridge/base/message_text.h"
+#include "trainer_template/runtime/training/accumulation.h"
 
 namespace torchbridge::train {
 namespace {
@@ -49,8 +49,8 @@ Metric weighted_mean(const std::string& name, BatchFunction mean, BatchWeight we
               [mean = std::move(mean), weight = std::move(weight)](const Outputs& outputs,
                                                                    const Batch& batch) {
                 const at::Tensor own = weight_of(weight, batch);
-                const at::Tensor sum = mean(outputs, batch).to(at::kDouble) * own;
-                return at::stack({weight ? at::where(own == 0, own, sum) : sum, own});
+                const at::Tensor value = mean(outputs, batch).to(at::kDouble);
+                return at::stack({weight ? weighted(own, value) : value * own, own});
               },
           .value = ratio};
 }

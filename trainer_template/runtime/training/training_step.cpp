@@ -62,12 +62,6 @@ void check_name(const std::string& name) {
     throw TrainError(shown(name) + "the trainer's metrics have it: choose another one");
 }
 
-// factor * value, or 0 where the factor is: also if the value is NaN, as the mean over no target
-// is.
-at::Tensor weighted(const at::Tensor& factor, const at::Tensor& value) {
-  return at::where(factor == 0, factor, value * factor);
-}
-
 // The gradient of a loss that is NaN is NaN, whatever its factor: it ends here.
 void stop_gradients_of_nothing(Outputs& outputs, const at::Tensor& factor) {
   const at::Tensor counts = factor != 0;
