@@ -102,8 +102,11 @@ class Checkpoints {
   // copy.
   void wait_copied() const;
 
-  // The same at the end of a run: the save is never skipped and is complete on return. A failed
-  // write throws TrainError, because this state would be lost.
+  // The same after the last step: the save is never skipped, and has ended on return.
+  void save_and_wait(const TrainState& state, const ModelTensors& model, Optimizer& optimizer);
+
+  // The same at the end of a run: a failed write throws TrainError, because this state would be
+  // lost.
   void save_last(const TrainState& state, const ModelTensors& model, Optimizer& optimizer);
 
   // Waits for a running save. Throws TrainError if the last save failed.

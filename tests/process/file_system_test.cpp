@@ -76,4 +76,21 @@ TEST_F(FileSystem, ASyncThatFailsLaterIsAnError) {
   EXPECT_FALSE(has("step-00000004"));
 }
 
+// After the last step it does not end the run before its evaluation.
+TEST_F(FileSystem, ASyncThatFailsOnceIsTriedAgain) {
+  const Words words = trainer({"--max-steps", "4", "--checkpoint-dir", folder_ / "once",
+                               "--checkpoint-every", "0", "--metrics", folder_ / "curve"});
+  Ranks rank(1, words,
+             {{"LD_PRELOAD", in_build("tests/programs/libfailing_files.so")},
+              {"FSYNC_WORKS", "5"},
+              {"FSYNC_FAILS", "1"},
+              {"FAIL_FSYNC", std::to_string(EIO)},
+              {"FAIL_FOLDER_FSYNC", std::to_string(EIO)}});
+  EXPECT_EQ(rank.wait(), std::vector<int>{0}) << rank.errors();
+  EXPECT_TRUE(contains(rank.errors(), "checkpoint of step 4 is not saved: ")) << rank.errors();
+  EXPECT_EQ(lines_in(rank.errors()), 1) << rank.errors();
+  EXPECT_TRUE(contains(folder_.read("curve"), "\"eval_loss\""));
+  EXPECT_TRUE(fs::exists(folder_ / "once/step-00000004/DONE"));
+}
+
 }  // namespace

@@ -87,6 +87,20 @@ TEST_F(UnsavedWork, IsNotLostByAKillInAnEvaluationWithBackgroundSaves) {
   expect_only_the_evaluation(words, 4);
 }
 
+// Its gradients overflow, and its weights are those of step 1.
+TEST_F(UnsavedWork, IsNotLostByAKillAfterAStepThatTheLossScaleSkips) {
+  const Words words =
+      trainer({"--model", "mlp:8", "--precision", "fp16", "--lr", "50", "--max-steps", "2",
+               "--metrics", folder_ / "curve", "--checkpoint-dir", folder_ / "runs"});
+  Ranks whole(2, words);
+  ASSERT_EQ(whole.wait(), kGood) << whole.errors();
+  ASSERT_TRUE(last_step().at("skipped"));
+  for (const char* each : {"runs", "curve"}) std::filesystem::remove_all(folder_ / each);
+  Ranks ranks(2, words, {{"TORCHBRIDGE_FAIL", "evaluate:2"}});
+  for (const int code : ranks.wait()) EXPECT_NE(code, 0);
+  expect_only_the_evaluation(words, 2);
+}
+
 TEST_F(UnsavedWork, IsNotLostByABadSample) {
   Ranks good(2, command({"--sample-log", folder_ / "samples"}));
   ASSERT_EQ(good.wait(), kGood) << good.errors();

@@ -1,6 +1,6 @@
 // Preloaded, as a file system that cannot do everything: flock, symlink, and fsync of files and of
 // folders fail with the errno in FAIL_FLOCK, FAIL_SYMLINK, FAIL_FSYNC and FAIL_FOLDER_FSYNC. The
-// first FSYNC_WORKS calls of fsync succeed.
+// first FSYNC_WORKS calls of fsync succeed, and with FSYNC_FAILS all but so many behind them.
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -28,9 +28,11 @@ int symlink(const char* target, const char* path) {
 
 int fsync(int file) {
   static int calls;
+  const int works = number_in("FSYNC_WORKS"), fail = number_in("FSYNC_FAILS");
   struct stat status;
   const int is_folder = fstat(file, &status) == 0 && S_ISDIR(status.st_mode);
-  if (__atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED) >= number_in("FSYNC_WORKS") &&
+  const int call = __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
+  if (call >= works && (fail == 0 || call < works + fail) &&
       fails(is_folder ? "FAIL_FOLDER_FSYNC" : "FAIL_FSYNC"))
     return -1;
   return (int)syscall(SYS_fsync, file);

@@ -203,15 +203,22 @@ void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optim
   if (!options_.async) end_running_save(CheckpointOptions::OnPendingSave::kWait);
 }
 
-void Checkpoints::save_last(const TrainState& state, const ModelTensors& model,
-                            Optimizer& optimizer) {
+void Checkpoints::save_and_wait(const TrainState& state, const ModelTensors& model,
+                                Optimizer& optimizer) {
   if (!enabled()) return;
   options_.bytes_per_s = 0;  // training has ended, and a job's time limit may be near
   if (running_) {
     running_->lift_rate_limit();
     end_running_save(CheckpointOptions::OnPendingSave::kWait);
   }
-  if (last_saved_ != folder_of(state.step)) start(state, model, optimizer, false);
+  if (last_saved_ == folder_of(state.step)) return;
+  start(state, model, optimizer, false);
+  end_running_save(CheckpointOptions::OnPendingSave::kWait);
+}
+
+void Checkpoints::save_last(const TrainState& state, const ModelTensors& model,
+                            Optimizer& optimizer) {
+  save_and_wait(state, model, optimizer);
   finish();
 }
 

@@ -404,8 +404,10 @@ void Session::finish(TrainingStep& step) {
     finish_read(std::move(read), /*is_written=*/!record);
   }
   if (record) save_numbers(kEvaluation, unevaluated(*record), run.state.parts);
-  if (is_last && !its.non_finite.skips())
-    save_last();  // waits until it is written: the last evaluation may end the run
+  // The last evaluation may end the run. If it does not, end() saves what is left out or fails
+  // here.
+  if (is_last && !its.non_finite.may_fail(run.state.step))
+    run.checkpoints.save_and_wait(state_to_save(), run.tensors, run.optimizer);
   else if (is_saved)
     run.checkpoints.save(state_to_save(), run.tensors, run.optimizer);
   if (is_saved) its.stop.ask();  // now, instead of saving again after the next step

@@ -89,6 +89,7 @@ void NonFinite::report(const FinishedStep& step) {
 
 void NonFinite::read(const FinishedStep& step) {
   skips_ = step.record.skipped ? skips_ + 1 : 0;
+  has_bad_loss_ = step.numbers.bad_losses > 0;
   if (!step.record.skipped) return;
   const bool is_overflow = options_.scales_loss && step.numbers.bad_losses == 0;
   if (!is_overflow) report(step);

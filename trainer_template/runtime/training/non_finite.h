@@ -51,8 +51,9 @@ class NonFinite final : public Part {
   // as finite gradients with too large a learning rate make it. Waits for the device.
   void check_weights(std::int64_t step, const ModelTensors& model) const;
 
-  // Whether steps are skipped until now: the state is that of an earlier step.
-  bool skips() const { return skips_ > 0; }
+  // Whether check_end() may fail: each of `steps` was skipped, or the loss of the latest is not
+  // finite. A skip because of fp16's loss scale says nothing of the weights.
+  bool may_fail(std::int64_t steps) const { return skips_ == steps || has_bad_loss_; }
   // Call it at the end of a run of `steps`, before its last save. Throws TrainError on all ranks if
   // each step was skipped, or the last ones were and the evaluation's loss is not finite.
   void check_end(std::int64_t steps, const Evaluation& evaluation) const;
@@ -63,6 +64,7 @@ class NonFinite final : public Part {
   NonFiniteOptions options_;
   std::vector<at::Tensor> buffers_, before_;  // empty with OnNan::kStop
   std::int64_t skips_ = 0;
+  bool has_bad_loss_ = false;  // of the latest step
   RankGroup& group_;
 };
 
