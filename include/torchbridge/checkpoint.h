@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include <torchbridge/model_tensors.h>
@@ -38,6 +39,8 @@ struct CheckpointOptions {
   // Of the sampler; a checkpoint with another seed, another order of samples, is rejected.
   std::uint64_t seed = 0;
   std::map<std::string, std::string> shown;  // the options of the run, for the manifest
+  // Those of them that may differ between starts of one run: where its data lie, its device.
+  std::set<std::string> of_place;
   // How the run begins. "auto": from the newest valid checkpoint in `folder`; "none"; or the path
   // of a checkpoint or of a folder of checkpoints.
   std::string resume = "auto";
@@ -68,10 +71,12 @@ class Checkpoints {
   // Loads model, optimizer and random generators from the selected checkpoint and returns what
   // it has of the run. That is the newest one in the folder, with a message, where that is of a run
   // that began by the same options.resume: with the same options.shown, or from another folder.
+  // `train_set`: fingerprint of the training data, or empty; the same data may lie elsewhere.
   // Returns nullopt and changes nothing if there is none. Skips a damaged checkpoint with a message
   // and takes the next older one. The first save after it renames newer checkpoints to
   // step-N.aside, because training writes those steps again.
-  std::optional<ResumedRun> resume(const ModelTensors& model, Optimizer& optimizer);
+  std::optional<ResumedRun> resume(const ModelTensors& model, Optimizer& optimizer,
+                                   const std::string& train_set = "");
 
   // From now on every save has these tensors, as NAME.TENSOR, or as NAME if a tensor has no name.
   // They are the same on all ranks. If resume() loaded a checkpoint, they get its values; if that
@@ -122,7 +127,7 @@ class Checkpoints {
   const std::map<std::string, std::string>& resumed_options() const { return resumed_options_; }
 
  private:
-  std::string resume_of_this_start();
+  std::string resume_of_this_start(const std::string& train_set);
   bool end_running_save(CheckpointOptions::OnPendingSave on_pending);
   NamedTensors saved_tensors(const ModelTensors& model);
   void start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, bool copies);

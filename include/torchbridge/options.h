@@ -131,7 +131,8 @@ struct Options {
   // Where a loader of that data set adds what cannot be read; null without `skip_unreadable`.
   std::shared_ptr<SkippedSamples> skipped_of(const std::string& data_set,
                                              const ProcessGroup& group) const;
-  // The values that are shown at the start and kept in checkpoints, by name: "lr".
+  // The values that are shown at the start and kept in checkpoints, by name: "lr". Bytes that are
+  // not to be shown are escaped.
   std::map<std::string, std::string> shown() const;
 };
 

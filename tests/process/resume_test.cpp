@@ -247,7 +247,7 @@ TEST_F(Resume, GoesOnWithMoreRanksThanTheBatchesOfAnEpoch) {
   EXPECT_TRUE(
       contains(two.errors(),
                "trainer: --batch-size 32 is larger than a rank's part of the data set: each "
-               "step takes 20 samples, of 40 for 2 ranks\n"))
+               "step takes 20 samples a rank, of 40 for 2 ranks\n"))
       << two.errors();
   EXPECT_TRUE(contains(two.errors(), "the global batch is 40 samples, and was 32 up to step 3"))
       << two.errors();
@@ -322,14 +322,26 @@ TEST_F(Resume, OneCycleWithoutMomentumEqualsTheUndisturbedRun) {
 TEST_F(Resume, TheSameCommandGoesOnHoweverTheRunBegan) {
   const std::string runs = folder_ / "runs", others = folder_ / "others";
   train(2, folder_ / "first", others, 20);
-  for (const std::string begin : {"none", "others/step-00000020", "others"}) {
+  fs::copy(others, folder_ / "odd\xff",
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  for (const std::string begin :
+       {"none", "others/step-00000020", "others", "odd\xff", "others/latest"}) {
     std::filesystem::remove_all(runs);
     const fs::path curve = folder_ / "curve";
-    options_ = {"--model", "mlp:600,500", "--resume",
-                begin == "none" ? begin : (folder_ / begin).string()};
-    Ranks(2, command(curve, runs, 60), {{"TORCHBRIDGE_FAIL", "step:45"}}).wait();
+    const auto set = [&](const std::string& path) {
+      options_ = {"--model", "mlp:600,500", "--resume",
+                  begin == "none" ? begin : (folder_ / path).string()};
+    };
+    set(begin);
+    Ranks(2, command(curve, runs, 60), {{"TORCHBRIDGE_FAIL", "step:25"}}).wait();
+    if (begin == "others/latest") {  // which is another checkpoint now
+      options_.clear();
+      train(2, folder_ / "first", others, 30);
+      set(begin);
+    }
     Ranks again(2, command(curve, runs, 60));
     expect_success(again);
+    set(begin == "odd\xff" ? "odd\\xff" : begin);  // as a message has it
     EXPECT_EQ(again.errors(), "trainer: checkpoint folder '" + runs +
                                   "' has checkpoints of this run: it goes on from the newest one, "
                                   "not by --resume " +
@@ -352,6 +364,7 @@ TEST_F(Resume, TheSameCommandGoesOnHoweverTheRunBegan) {
 TEST_F(Resume, TheSameCommandGoesBackOnce) {
   const std::string runs = folder_ / "runs";
   train(2, folder_ / "first", runs, 30);
+  fs::copy(in_source("data/digits"), folder_ / "data", fs::copy_options::recursive);
   options_ = {"--resume", folder_ / "runs/step-00000010", "--lr", "0.02", "--keep", "9"};
   Ranks(2, command(folder_ / "curve", runs, 60), {{"TORCHBRIDGE_FAIL", "step:25"}}).wait();
   EXPECT_TRUE(fs::exists(folder_ / "runs/step-00000030.aside"));
@@ -363,8 +376,26 @@ TEST_F(Resume, TheSameCommandGoesBackOnce) {
     expect_success(ranks);
     return ranks.out(0);
   };
-  EXPECT_TRUE(contains(first_line({}), "resumes from step 30 of 60"));
+  EXPECT_TRUE(
+      contains(first_line({"--workers", "2", "--device", "cpu", "--data", folder_ / "data"}),
+               "resumes from step 30 of 60"));
   EXPECT_TRUE(contains(first_line({"--lr", "0.03"}), "resumes from step 10 of 60"));
+}
+
+// The next older one may be of another run.
+TEST_F(Resume, TheSameCommandGoesOnThoughItsNewestCheckpointIsDamaged) {
+  const std::string runs = folder_ / "runs";
+  train(2, folder_ / "first", runs, 10);
+  options_ = {"--resume", folder_ / "runs/step-00000010", "--lr", "0.02"};
+  const auto start = [&](const char* fault) {
+    Ranks ranks(2, command(folder_ / "curve", runs, 60), {{"TORCHBRIDGE_FAIL", fault}});
+    ranks.wait();
+    return ranks.errors();
+  };
+  start("step:15");  // has saved step 20
+  folder_.write("runs/step-00000020/model.safetensors", "damaged");
+  EXPECT_TRUE(contains(start("step:15"), "checkpoint skipped: "));
+  EXPECT_TRUE(contains(start("step:5"), "it goes on from the newest one, not by --resume"));
 }
 
 // Whoever gives it, by mistake or as the same command twice: no line of another run is lost.

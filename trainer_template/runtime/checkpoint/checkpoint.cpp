@@ -9,6 +9,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
+#include "bridge/base/visible_text.h"
 #include "bridge/net/random_token.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/own_name.h"
@@ -43,10 +44,16 @@ void wait_until_copied(const std::shared_future<void>& copied,
   from_gpu->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
-// A name of --resume that is the same from each working folder; empty for auto.
-std::string begun_by(const std::string& resume) {
-  if (resume == "auto") return "";
-  return resume == "none" ? resume : path_of_resume(resume).string();
+// A name of --resume that is the same from each working folder, in UTF-8; empty for auto and for
+// `folder`, the run's own. A link, such as 'latest', keeps its name: it may point elsewhere later.
+std::string begun_by(const std::string& resume, const fs::path& folder) {
+  std::error_code error;
+  if (resume == "auto" || fs::equivalent(resume, folder, error)) return "";
+  if (resume == "none") return resume;
+  fs::path path = fs::absolute(resume, error).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const std::string name = (path_of_resume(path.parent_path()) / path.filename()).string();
+  return visible_line(name, name.size());
 }
 
 std::optional<Manifest> newest_manifest(const fs::path& folder) {
@@ -57,11 +64,22 @@ std::optional<Manifest> newest_manifest(const fs::path& folder) {
 }
 
 // Whether the checkpoint or folder is not in `folder`: a run of its own began from it.
-bool is_in_other_folder(const std::string& begun_by, const fs::path& folder) {
-  const fs::path path = begun_by,
+bool is_in_other_folder(const std::string& resume, const fs::path& folder) {
+  const fs::path path = path_of_resume(resume),
                  root = step_of_folder(path.filename().string()) ? path.parent_path() : path;
   std::error_code error;
-  return begun_by != "none" && !fs::equivalent(root, folder, error);
+  return resume != "none" && !fs::equivalent(root, folder, error);
+}
+
+// What differs by nature from start to start does not count. The data are the same where their
+// path or their contents are.
+bool has_same_settings(const CheckpointOptions& options, const std::string& train_set,
+                       const Manifest& newest) {
+  std::map<std::string, std::string> now = options.shown, then = newest.options;
+  const bool is_same_data =
+      now["data"] == then["data"] || (!train_set.empty() && train_set == newest.state.train_set);
+  for (const std::string& name : options.of_place) now.erase(name), then.erase(name);
+  return is_same_data && now == then;
 }
 
 // It decides the direction of a step. All other options may change from run to run.
@@ -96,14 +114,15 @@ fs::path Checkpoints::folder_of(std::int64_t step) const {
 }
 
 // Collective. options.resume says how a run begins; started again it goes on.
-std::string Checkpoints::resume_of_this_start() {
-  begun_by_ = begun_by(options_.resume);
+std::string Checkpoints::resume_of_this_start(const std::string& train_set) {
+  begun_by_ = begun_by(options_.resume, options_.folder);
   std::string now = options_.resume;
   all_or_none(group_, [&] {
     if (!group_.is_first() || !enabled() || begun_by_.empty()) return;
     const auto newest = newest_manifest(options_.folder);
     if (!newest || newest->begun_by != begun_by_) return;
-    if (!is_in_other_folder(begun_by_, options_.folder) && newest->options != options_.shown)
+    if (!is_in_other_folder(options_.resume, options_.folder) &&
+        !has_same_settings(options_, train_set, *newest))
       return;
     print_message(
         formatted("checkpoint folder '{}' has checkpoints of this run: it goes on from the newest "
@@ -114,12 +133,13 @@ std::string Checkpoints::resume_of_this_start() {
   return group_.broadcast(now);
 }
 
-std::optional<ResumedRun> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer) {
-  const std::string now = resume_of_this_start();
+std::optional<ResumedRun> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer,
+                                              const std::string& train_set) {
+  const std::string now = resume_of_this_start(train_set);
   const auto selected =
       select_checkpoint(options_.folder, now, group_, needed_files(optimizer, group_));
   if (!selected) return std::nullopt;
-  goes_back_ = now != "auto" && step_of_folder(fs::path(begun_by_).filename().string()).has_value();
+  goes_back_ = now != "auto" && step_of_folder(path_of_resume(now).filename().string()).has_value();
   const Manifest& manifest = selected->manifest;
   wait_copied();
   all_or_none(group_, [&] {
@@ -152,7 +172,7 @@ std::optional<ResumedRun> Checkpoints::resume(const ModelTensors& model, Optimiz
   std::error_code ignored;
   if (enabled() && fs::equivalent(selected->folder.parent_path(), options_.folder, ignored))
     last_saved_ = options_.folder / selected->folder.filename();
-  if (now == "auto") begun_by_ = manifest.begun_by;
+  if (options_.resume == "auto") begun_by_ = manifest.begun_by;
   return ResumedRun{manifest.state, manifest.options, manifest.world_size};
 }
 

@@ -117,6 +117,9 @@ void CommandLine::parse(int argc, char** argv) {
   options_.epochs_given = table_.at("--epochs").is_given;
   options_.chosen = chosen();
   options_.checkpoints.shown = options_.shown();
+  for (const auto& [name, option] : options_.chosen) {
+    if (option.on_ranks == OnRanks::kOwn) options_.checkpoints.of_place.insert(name.substr(2));
+  }
 }
 
 void CommandLine::take_arguments() {

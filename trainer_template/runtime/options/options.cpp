@@ -7,6 +7,7 @@
 #include <torchbridge/skipped_samples.h>
 
 #include "bridge/base/message_text.h"
+#include "bridge/base/visible_text.h"
 #include "bridge/launch/launch.h"
 #include "bridge/launch/launch_origin.h"
 #include "trainer_template/runtime/backends/cuda.h"
@@ -120,7 +121,7 @@ std::shared_ptr<SkippedSamples> Options::skipped_of(const std::string& data_set,
 std::map<std::string, std::string> Options::shown() const {
   std::map<std::string, std::string> all;
   for (const auto& [name, option] : chosen) {
-    if (option.is_shown) all[name.substr(2)] = option.value;
+    if (option.is_shown) all[name.substr(2)] = visible_line(option.value, option.value.size());
   }
   return all;
 }

@@ -52,14 +52,12 @@ bool is_same_model(const std::string& model, const std::string& other, const Opt
 void check_model(const Options& options, const Start& start) {
   for (const auto& [name, option] : options.chosen) {
     if (!option.is_of_model) continue;
-    const std::string then = option_of(start, name.substr(2), option.value);
-    const bool is_same =
-        name == "--model" ? is_same_model(option.value, then, options) : option.value == then;
-    if (!is_same)
+    const std::string now = options.shown().at(name.substr(2)),
+                      then = option_of(start, name.substr(2), now);
+    if (name == "--model" ? !is_same_model(now, then, options) : now != then)
       throw TrainError(formatted(
           "the checkpoint at step {} was written with {} {}, this run has {} {}: give {} {}",
-          start.state.step, name, printable(then), name, printable(option.value), name,
-          printable(then)));
+          start.state.step, name, printable(then), name, printable(now), name, printable(then)));
   }
 }
 
@@ -110,13 +108,14 @@ void check_position(const SamplerOptions& sampler, const SamplerPosition& positi
                 position.consumed, position.epoch, sampler.size));
 }
 
-void report_batch_size(const Options& options, std::int64_t samples, const ProcessGroup& group) {
-  const std::int64_t most = (samples + group.world_size() - 1) / group.world_size();
-  if (options.batch_size <= most || !group.is_first()) return;
+void report_batch_size(const Options& options, const SamplerOptions& sampler) {
+  const std::int64_t most = samples_per_rank(sampler);
+  if (options.batch_size <= most || options.drop_last || sampler.rank != 0) return;
   print_message(formatted(
-      "--batch-size {} is larger than a rank's part of the data set: each step takes {}, "
+      "--batch-size {} is larger than a rank's part of the data set: each step takes {} a rank, "
       "of {} for {}",
-      options.batch_size, counted(most, "sample"), samples, counted(group.world_size(), "rank")));
+      options.batch_size, counted(most, "sample"), sampler.size,
+      counted(sampler.world_size, "rank")));
 }
 
 // The samples of a step of all ranks; 0: not known.
@@ -167,9 +166,9 @@ void scale_steps(Start& start, const Options& options, std::int64_t samples,
 }
 
 Start load(const Options& options, const ModelTensors& model, Optimizer& optimizer,
-           Checkpoints& checkpoints, ProcessGroup& group) {
+           const std::string& train_set, Checkpoints& checkpoints, ProcessGroup& group) {
   if (!options.init_from.empty()) init_from(options.init_from, model, group);
-  if (auto resumed = checkpoints.resume(model, optimizer)) return *std::move(resumed);
+  if (auto resumed = checkpoints.resume(model, optimizer, train_set)) return *std::move(resumed);
   return {};
 }
 
@@ -180,7 +179,8 @@ TrainState load_or_begin(const Options& options, const Dataset& train_set,
                          ProcessGroup& group) {
   if (options.seed_per_rank)
     at::manual_seed(options.seed + static_cast<std::uint64_t>(group.rank()));
-  Start start = load(options, model, optimizer, checkpoints, group);
+  const std::string fingerprint = fingerprint_of(train_set.contents());
+  Start start = load(options, model, optimizer, fingerprint, checkpoints, group);
   TrainState& state = start.state;
   // A start from a checkpoint in another folder is a new run: the earlier run may continue in that
   // folder.
@@ -188,7 +188,6 @@ TrainState load_or_begin(const Options& options, const Dataset& train_set,
   constexpr std::size_t kDigits = 8;
   state.run =
       group.broadcast(is_same_run ? state.run : torchbridge::random_token().substr(0, kDigits));
-  const std::string fingerprint = fingerprint_of(train_set.contents());
   const std::string of_rank_0 = group.broadcast(fingerprint);
   all_or_none(group, [&] {
     if (fingerprint != of_rank_0)
@@ -201,7 +200,7 @@ TrainState load_or_begin(const Options& options, const Dataset& train_set,
     check_same_names(train_set, state.names, "the checkpoint");
     check_position(options.sampler(train_set.size(), group), state.position);
   });
-  report_batch_size(options, train_set.size(), group);
+  report_batch_size(options, options.sampler(train_set.size(), group));
   scale_steps(start, options, train_set.size(), group);
   state.train_set = fingerprint;
   state.names = printed_names(train_set);
