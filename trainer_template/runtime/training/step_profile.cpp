@@ -38,7 +38,9 @@ class TemporaryTrace {
       : folder_(open(file.has_parent_path() ? file.parent_path().c_str() : ".",
                      O_PATH | O_DIRECTORY | O_CLOEXEC)),
         path_(formatted("/proc/self/fd/{}/trace.{}-{}", folder_.descriptor(), getpid(),
-                        random_number())) {}
+                        random_number())) {
+    if (!folder_.open()) throw cannot_open(file, std::strerror(errno), kOption);
+  }
   ~TemporaryTrace() {
     std::error_code ignored;
     for (const char* end : {"", ".tmp"}) std::filesystem::remove(path_ + end, ignored);

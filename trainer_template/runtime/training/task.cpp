@@ -49,7 +49,7 @@ Metric weighted_mean(const std::string& name, BatchFunction mean, BatchWeight we
               [mean = std::move(mean), weight = std::move(weight)](const Outputs& outputs,
                                                                    const Batch& batch) {
                 const at::Tensor own = weight_of(weight, batch);
-                const at::Tensor value = mean(outputs, batch).to(at::kDouble);
+                const at::Tensor value = mean(outputs, batch).to(at::kDouble).reshape({});
                 return at::stack({weight ? weighted(own, value) : value * own, own});
               },
           .value = ratio};

@@ -68,13 +68,22 @@ void stop_gradients_of_nothing(Outputs& outputs, const at::Tensor& factor) {
   const auto stop = [counts](const at::Tensor& gradient) {
     return at::where(counts, gradient, at::zeros({}, gradient.options()));
   };
-  visit_tensors(outputs, [&](const at::Tensor& output) {
-    if (output.requires_grad()) output.register_hook(stop);
+  visit_tensors(outputs, [&](at::Tensor& output) {
+    if (!output.requires_grad()) return;
+    output = output.view_as(output);  // a parameter would keep the hook
+    output.register_hook(stop);
   });
+}
+
+std::optional<std::ptrdiff_t> index_in_step(const TrainingStep& step, const Batch& batch) {
+  const std::ptrdiff_t index = &batch - step.batches().data();
+  if (index < 0 || index >= std::ssize(step.batches())) return std::nullopt;
+  return index;
 }
 
 // Of which the mean over the step's batches is the mean of the step.
 at::Tensor value_in_step(const TrainingStep& step, const Batch& batch, const at::Tensor& mean) {
+  if (!index_in_step(step, batch)) return mean;  // of another loader
   const std::int64_t batches = std::ssize(step.batches());
   const at::Tensor share = step.share_of(batch, mean);
   return batches == 1 ? share : share * batches;
@@ -123,10 +132,9 @@ at::Tensor TrainingStep::share_of(const Batch& batch, const at::Tensor& mean_los
 
 at::Tensor TrainingStep::factor_of(const Batch& batch) const {
   if (!state_->factors.defined()) return {};
-  const std::ptrdiff_t index = &batch - batches().data();
-  if (index < 0 || index >= std::ssize(batches()))
-    throw TrainError("the task weighs its batches, and this one is none of the step's");
-  return state_->factors[index];
+  const auto index = index_in_step(*this, batch);
+  if (!index) throw TrainError("the task weighs its batches, and this one is none of the step's");
+  return state_->factors[*index];
 }
 
 void TrainingStep::log(const std::string& name, const at::Tensor& number) {

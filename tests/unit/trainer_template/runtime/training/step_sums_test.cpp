@@ -481,6 +481,20 @@ TEST_F(StepTest, AddsTheLossesOfATaskAndLogsEach) {
   EXPECT_EQ(error_of([&] { batch["masks"]; }), "the batch has no tensor 'masks', only 'mask'");
 }
 
+// It has no share of the step.
+TEST_F(StepTest, LogsTheLossesOfAnotherLoadersBatchAsTheyAre) {
+  TwoLosses task;
+  TwoOutputs model;
+  DistributedDataParallel ddp(tensors_of(model), alone(), {});
+  const Batch other = task.train_set().collate(std::vector<std::int64_t>{0, 1});
+  const std::vector<std::int64_t> indices = {0, 1, 2, 3};
+  TrainingStep step({.step = 1}, {task.train_set().collate(indices)}, AccumulationMean::kSamples);
+  forward_loss(ddp, model, task, other, step);
+  const std::vector<at::Tensor> logged = step.take_logged();
+  EXPECT_EQ(logged[0].item<float>(), 3);
+  EXPECT_EQ(logged[1].item<float>(), 5);
+}
+
 // Of two micro-batches, of which one weighs nothing and has no mean.
 TEST_F(StepTest, ABatchThatWeighsNothingHasNoPart) {
   const BatchWeight weight = [](const Batch& batch) { return batch.targets.sum(); };
@@ -513,6 +527,38 @@ TEST_F(StepTest, AStepThatWeighsNothingHasNoLoss) {
                     AccumulationMean::kSamples);
   step.set_factors(factors_by_weight(weight, step.batches(), alone()));
   EXPECT_TRUE(std::isnan(step.share_of(step.batches()[0], at::ones({})).item<float>()));
+}
+
+// Learned loss weights, as an output: those of the other batches count.
+TEST_F(StepTest, ABatchThatWeighsNothingLeavesAParameterThatIsAnOutputAsItIs) {
+  struct Learned : TwoOutputs {
+    Outputs forward_batch(const Batch& batch) override { return {batch.inputs, {{"own", weight}}}; }
+  } model;
+  struct OwnLoss : TwoLosses {
+    std::vector<Loss> losses() const override {
+      return {{"loss", [](const Outputs& outputs, const Batch& batch) {
+                 return outputs["own"].sum() * batch.targets.mean();
+               }}};
+    }
+  } task;
+  const BatchWeight weight = [](const Batch& batch) { return batch.targets.sum(); };
+  const auto batch = [](float target) {
+    return Batch{.inputs = at::ones({2}), .targets = at::full({2}, target)};
+  };
+  DistributedDataParallel ddp(tensors_of(model), alone(), {});
+  TrainingStep step({.step = 1}, {batch(0), batch(3)}, AccumulationMean::kSamples);
+  step.set_factors(factors_by_weight(weight, step.batches(), alone()));
+  const DistributedDataParallel::NoSync no_sync(ddp);
+  for (const Batch& each : step.batches())
+    step.share_of(each, forward_loss(ddp, model, task, each, step)).backward();
+  EXPECT_EQ(model.weight.grad().item<float>(), 3);
+}
+
+// A mean of one number in any shape.
+TEST_F(StepTest, AMeanMayHaveADimension) {
+  const Metric metric = mean_over_samples(
+      "mean", [](const Outputs&, const Batch& batch) { return batch.targets.mean().reshape({1}); });
+  EXPECT_EQ(metric.value(sums_of(metric, {}, {.targets = at::full({2}, 3.0f)})), 3);
 }
 
 TEST_F(StepTest, AccuracyDoesNotCountPadding) {
