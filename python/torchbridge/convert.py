@@ -171,7 +171,9 @@ def _optimizer_state(path, saved, groups, weights, required):
 def _record(groups, names):
     """The optimizer as a manifest has it."""
     def options(group):
-        given = {**group, **dict(zip(("beta1", "beta2"), group.get("betas", ())))}
+        betas = group.get("betas")
+        pair = betas if isinstance(betas, (tuple, list, torch.Tensor)) else ()
+        given = {**group, **dict(zip(("beta1", "beta2"), pair))}
         keys = ("lr", "momentum", "dampening", "weight_decay", "eps", *FLAGS, "beta1", "beta2")
         return {key: float(given[key]) for key in keys if isinstance(given.get(key), (int, float, torch.Tensor))}
 

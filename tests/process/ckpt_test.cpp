@@ -90,4 +90,14 @@ TEST_F(Ckpt, ShowsAndVerifiesEveryTypeOfSafetensors) {
   EXPECT_TRUE(contains(verify.out(), "4 tensors, format valid"));
 }
 
+TEST_F(Ckpt, ShowsHowARunBegan) {
+  Ranks rank(
+      1, trainer({"--max-steps", "1", "--checkpoint-dir", folder_ / "runs", "--resume", "none"}));
+  expect_success(rank);
+  Process show({in_build("bin/torchbridge-ckpt"), "show", folder_ / "runs/latest"}, {},
+               folder_ / "shown");
+  EXPECT_EQ(show.wait(std::chrono::seconds(30)), 0) << show.error();
+  EXPECT_TRUE(contains(show.out(), "\nbegun by --resume none\n")) << show.out();
+}
+
 }  // namespace

@@ -153,6 +153,20 @@ class ConvertTest(unittest.TestCase):
     def names(self, state_dict, like=None):
         return list(convert.Weights({name: torch.rand(2) for name in state_dict}, like).shapes)
 
+    def test_a_setting_that_is_no_number_is_left_out(self):
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+        model(torch.ones(2)).sum().backward()
+        optimizer.step()
+        saved = optimizer.state_dict()
+        for folder, betas in (("none", None), ("array", np.array([0.9, 0.5]))):
+            saved["param_groups"][0]["betas"] = betas
+            torch.save({"model": model.state_dict(), "optimizer": saved}, self.folder / "x.pt")
+            manifest = checkpoint_folder.read(self.convert(self.folder / "x.pt", folder))
+            options = manifest["optimizer"]["groups"][0]["options"]
+            self.assertEqual(options["lr"], 0.1)
+            self.assertNotIn("beta1", options)
+
     def test_numbers_of_numpy_and_steps_of_each_kind_are_read(self):
         model = torch.nn.Linear(2, 1)
         for make in (lambda: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),

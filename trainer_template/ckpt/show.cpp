@@ -7,6 +7,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
+#include "bridge/base/visible_text.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint_format/verify.h"
 #include "trainer_template/runtime/formats/safetensors_file.h"
@@ -22,6 +23,8 @@ std::string tensor_text(const std::string& dtype, const std::vector<std::int64_t
     text += (text.empty() ? "" : ", ") + std::to_string(length);
   return dtype + " [" + text + "]";
 }
+
+std::string whole(const std::string& text) { return visible_line(text, text.size()); }
 
 void line(int depth, const std::string& text) {
   std::printf("%*s%s\n", 2 * depth, "", text.c_str());
@@ -63,11 +66,13 @@ void show_checkpoint(const std::filesystem::path& folder) {
   line(0, formatted("written by {} ranks{}", manifest->world_size,
                     manifest->seed ? formatted(", seed {}", *manifest->seed) : ""));
   if (!state.run.empty()) line(0, formatted("run {}", printable(state.run)));
+  if (!manifest->begun_by.empty())
+    line(0, formatted("begun by --resume {}", whole(manifest->begun_by)));
   if (!state.train_set.empty())
     line(0, formatted("fingerprint of the training set {}", printable(state.train_set)));
   const auto& [classes, columns] = state.names;
-  if (!classes.empty()) line(0, formatted("classes {}", joined(classes, ", ")));
-  if (!columns.empty()) line(0, formatted("columns {}", joined(columns, ", ")));
+  if (!classes.empty()) line(0, formatted("classes {}", joined(classes, ", ", whole)));
+  if (!columns.empty()) line(0, formatted("columns {}", joined(columns, ", ", whole)));
   show_map("options", manifest->options);
   show_map("versions", manifest->versions);
   show_map("state", state.parts);

@@ -176,7 +176,7 @@ void RunLog::finish(std::int64_t steps, const Evaluation& result, const std::str
     if (!is_reporter_) return;
     drain();
     end_drawn_line();
-    std::printf("%s: %lld steps%s", program_name().c_str(), static_cast<long long>(steps),
+    std::printf("%s: %s%s", program_name().c_str(), counted(steps, "step").c_str(),
                 early_stop.is_due() ? early_end(early_stop).c_str() : "");
     for (const auto& [name, value] : result.metrics) std::printf(", %s %.4f", name.c_str(), value);
     std::printf(", loss %.4f, %s%s%s\n", result.loss, rate.c_str(),
