@@ -73,10 +73,10 @@ class IdxReader {
     while (done < into.size()) {
       const auto wanted = std::min<std::size_t>(into.size() - done, 1 << 24);
       const int got = gzread(file_.get(), into.data() + done, static_cast<unsigned>(wanted));
-      if (got < 0) {
-        int code = 0;
-        fail(path_, formatted("cannot be read: {}", gzerror(file_.get(), &code)));
-      }
+      int code = Z_OK;
+      const char* const reason = got > 0 ? "" : gzerror(file_.get(), &code);
+      if (code == Z_BUF_ERROR) fail(path_, "is cut: its compressed data has no end");
+      if (got < 0) fail(path_, formatted("cannot be read: {}", reason));
       if (got == 0) break;
       done += got;
     }

@@ -66,6 +66,23 @@ TEST(Idx, ReadsGzip) {
   expect_good(folder);
 }
 
+// Also where all pixels are there, and only the checksum is not: it would not be compared.
+TEST(Idx, RejectsACutGzip) {
+  TemporaryFolder folder;
+  const std::string name = "train-images-idx3-ubyte.gz";
+  folder.write("train-labels-idx1-ubyte", kLabels);
+  gzFile file = gzopen((folder / name).c_str(), "wb");
+  gzwrite(file, kImages.data(), static_cast<unsigned>(kImages.size()));
+  gzclose(file);
+  const std::string whole = folder.read(name);
+  for (std::size_t cut = 1; cut < whole.size(); ++cut) {
+    folder.write(name, whole.substr(0, whole.size() - cut));
+    const std::string error = error_of([&] { read_idx_images(folder.path(), "train"); });
+    EXPECT_TRUE(contains(error, name + ": ")) << cut << ": " << error;
+    if (cut <= 8) EXPECT_TRUE(contains(error, "is cut: its compressed data has no end")) << error;
+  }
+}
+
 TEST(Idx, RejectsMalformedFiles) {
   const struct {
     std::string images, labels, expected;
