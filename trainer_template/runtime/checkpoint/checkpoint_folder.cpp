@@ -183,6 +183,7 @@ FolderLock acquire_folder(const fs::path& folder, FileLayer& files) {
   FolderLock lock(folder);
   remove_leftovers(folder, files);
   resolve_steps_without_done(folder, files);
+  renew_dangling_latest(files, folder);
   return lock;
 }
 

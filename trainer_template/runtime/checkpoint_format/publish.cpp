@@ -49,6 +49,11 @@ bool is_there(const fs::path& path) {
   return fs::exists(fs::symlink_status(path, ignored));
 }
 
+bool dangles(const fs::path& link) {
+  std::error_code ignored;
+  return fs::is_symlink(link, ignored) && !fs::exists(link, ignored);
+}
+
 // Renamed first: an interrupted removal must not leave a folder that looks complete, and what
 // cannot be removed must not keep the name. Returns why the renamed one stays; empty if it is gone.
 std::string remove_step(FileLayer& files, const fs::path& folder) {
@@ -145,9 +150,17 @@ std::string point_latest_to(FileLayer& files, const fs::path& root, std::int64_t
   return error.what();
 }
 
+void renew_dangling_latest(FileLayer& files, const fs::path& root) {
+  if (!dangles(root / kLatestLink)) return;
+  const std::vector<std::int64_t> steps = complete_steps(root);
+  if (steps.empty()) return;
+  if (const std::string fault = point_latest_to(files, root, steps.front()); !fault.empty())
+    print_message(fault);
+}
+
 std::string update_latest_and_prune(FileLayer& files, const fs::path& root, std::int64_t newest,
                                     const Retention& retention) {
-  std::string fault = point_latest_to(files, root, newest);
+  std::string link_fault = point_latest_to(files, root, newest), fault;
   for (const std::int64_t step : steps_to_remove(complete_steps(root), retention)) {
     failpoint("prune");
     std::string stays;
@@ -159,7 +172,10 @@ std::string update_latest_and_prune(FileLayer& files, const fs::path& root, std:
     if (fault.empty() && !stays.empty())
       fault = formatted("not all older ones were removed: {}", stays);
   }
-  return fault;
+  // The older ones may have had the last inode of a quota. A link to one of them helps nobody.
+  if (!link_fault.empty()) link_fault = point_latest_to(files, root, newest);
+  if (!link_fault.empty() && dangles(root / kLatestLink)) files.try_remove(root / kLatestLink);
+  return link_fault.empty() ? fault : link_fault;
 }
 
 void remove_unpublished(FileLayer& files, const fs::path& root, const fs::path& temporary,

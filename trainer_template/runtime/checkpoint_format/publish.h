@@ -56,6 +56,9 @@ void mark_complete(FileLayer& files, const std::filesystem::path& folder);
 // checkpoint. Does nothing on a file system without links. Returns an error as text, also if
 // `latest` is a folder; empty if there was none.
 std::string point_latest_to(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
+// Where `latest` is a link to nothing, as after a quota of inodes was full, it gets the newest
+// complete checkpoint. Prints an error.
+void renew_dangling_latest(FileLayer& files, const std::filesystem::path& root);
 
 // After publish(): updates `latest`, then removes the checkpoints that are not kept, also if
 // `latest` cannot be updated. Returns an error as one line instead of throwing, because the new

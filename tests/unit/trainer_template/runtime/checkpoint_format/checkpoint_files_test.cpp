@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Three ranks write one file together, and each rank one file alone.
-void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
+void publish_step(FileLayer& files, const fs::path& root, std::int64_t step) {
   constexpr int kRanks = 3;
   const fs::path temporary = root / (".tmp-" + step_folder(step));
   files.remove(temporary);
@@ -39,6 +39,10 @@ void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
     std::ranges::move(*written, std::back_inserter(records));
   }
   publish(files, root, temporary, {.state = {.step = step}, .files = joined(std::move(records))});
+}
+
+void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
+  publish_step(files, root, step);
   const std::string error = update_latest_and_prune(files, root, step, {.keep = keep});
   ASSERT_EQ(error, "");
 }
@@ -289,6 +293,38 @@ TEST(Publish, PrunesWithoutLatest) {
   save(real_files(), root.path(), 3, 3);
   rename_newer_to_aside(files, root.path(), 2);
   EXPECT_EQ(complete_steps(root.path()), std::vector<std::int64_t>{2});
+}
+
+// The inodes of the older checkpoints are what the link needs; where nothing helps, no link is left
+// that points to nothing.
+TEST(Publish, RenewsLatestOnceOlderOnesAreRemoved) {
+  struct FewInodes : FileLayer {
+    bool link(const fs::path& target, const fs::path& path) override {
+      if (std::ssize(complete_steps(path.parent_path())) > most)
+        throw TrainError("cannot make a link");
+      return FileLayer::link(target, path);
+    }
+    int most = 1;
+  } files;
+  TemporaryFolder root;
+  save(real_files(), root.path(), 1, 3);
+  publish_step(real_files(), root.path(), 2);
+  EXPECT_EQ(update_latest_and_prune(files, root.path(), 2, {.keep = 1}), "");
+  EXPECT_EQ(fs::read_symlink(root / "latest"), "step-00000002");
+  publish_step(real_files(), root.path(), 3);
+  files.most = 0;
+  EXPECT_EQ(update_latest_and_prune(files, root.path(), 3, {.keep = 1}), "cannot make a link");
+  EXPECT_FALSE(fs::is_symlink(root / "latest"));
+}
+
+TEST(Publish, ALatestThatPointsToNothingGetsTheNewest) {
+  TemporaryFolder root;
+  for (const std::int64_t step : {1, 2}) save(real_files(), root.path(), step, 3);
+  renew_dangling_latest(real_files(), root.path());
+  EXPECT_EQ(fs::read_symlink(root / "latest"), "step-00000002");
+  fs::remove_all(root / "step-00000002");
+  renew_dangling_latest(real_files(), root.path());
+  EXPECT_EQ(fs::read_symlink(root / "latest"), "step-00000001");
 }
 
 TEST(FileLayer, NamesPathAndReason) {
