@@ -38,7 +38,7 @@ Socket open_to_write(const std::filesystem::path& path) {
   constexpr std::chrono::milliseconds kRetry{50};
   const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (true) {
-    Socket file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
+    Socket file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666));
     if (file.open())
       fcntl(file.descriptor(), F_SETFL, fcntl(file.descriptor(), F_GETFL) & ~O_NONBLOCK);
     if (file.open() || errno != ENXIO || std::chrono::steady_clock::now() > deadline) return file;
@@ -56,28 +56,32 @@ RecordFile::RecordFile(const std::filesystem::path& path, const char* option) : 
     throw cannot_open(path, errno == ENXIO ? "no process reads this pipe" : std::strerror(errno),
                       option);
   is_regular_ = !own && S_ISREG(status.st_mode);
-  size_ = status.st_size;
 }
 
-int RecordFile::write_at(std::int64_t position, std::string_view end, std::string_view record) {
+// Appends in the kernel, because others may truncate the file: logrotate's copytruncate.
+int RecordFile::write_end(std::string_view end, std::string_view record) {
   const int file = file_.descriptor();
-  if (is_regular_ && lseek(file, position, SEEK_SET) < 0) return errno;
+  if (!is_regular_) return write_all(file, record);
+  struct stat status {};
+  if (fstat(file, &status) != 0) return errno;
+  const off_t position = status.st_size - std::ssize(end);
+  if (!end.empty() && (fcntl(file, F_SETFL, 0) < 0 || lseek(file, position, SEEK_SET) < 0))
+    return errno;
   const int error = write_all(file, record);
-  if (error != 0 && is_regular_) {
+  if (error != 0) {
     // The blocks of `end` are allocated, so it can be written again on a full disk.
-    [[maybe_unused]] const bool restored = ftruncate(file, size_) == 0 &&
+    [[maybe_unused]] const bool restored = ftruncate(file, status.st_size) == 0 &&
                                            lseek(file, position, SEEK_SET) >= 0 &&
                                            write_all(file, end) == 0;
   }
+  if (!end.empty()) fcntl(file, F_SETFL, O_APPEND);
   return error;
 }
 
 bool RecordFile::replace_end(std::string_view end, std::string_view record) {
   if (!file_.open()) return true;
-  const std::int64_t position = size_ - static_cast<std::int64_t>(end.size());
-  const int error = write_at(position, end, record);
+  const int error = write_end(end, record);
   if (error == 0) {
-    size_ = position + static_cast<std::int64_t>(record.size());
     failing_ = false;
     return true;
   }

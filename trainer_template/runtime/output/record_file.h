@@ -1,7 +1,6 @@
 // A file of records other than checkpoints: a full disk loses records and does not end training.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string_view>
 
@@ -29,11 +28,10 @@ class RecordFile {
 
  private:
   // Returns 0, or errno: then the file is unchanged.
-  int write_at(std::int64_t position, std::string_view end, std::string_view record);
+  int write_end(std::string_view end, std::string_view record);
 
   std::filesystem::path path_;
-  Socket file_;            // owns the file's descriptor
-  std::int64_t size_ = 0;  // of a regular file
+  Socket file_;  // owns the file's descriptor
   bool is_regular_ = false, failing_ = false, incomplete_ = false;
 };
 

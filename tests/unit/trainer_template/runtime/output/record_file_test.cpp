@@ -79,5 +79,18 @@ TEST(RecordFile, AppendsToAnExistingFile) {
   EXPECT_EQ(folder.read("curve"), "before, and now\nthen\n");
 }
 
+// As logrotate does with copytruncate: no bytes of 0 in front of what comes next.
+TEST(RecordFile, GoesOnInAFileThatWasTruncated) {
+  TemporaryFolder folder;
+  folder.write("curve", "before\n");
+  RecordFile file(folder / "curve", "--metrics");
+  file.replace_end("re\n", "re, and now\n");
+  for (const char* record : {"one\n", "two\n"}) {
+    std::filesystem::resize_file(folder / "curve", 0);
+    file.append(record);
+    EXPECT_EQ(folder.read("curve"), record);
+  }
+}
+
 }  // namespace
 }  // namespace torchbridge::train
