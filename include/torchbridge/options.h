@@ -131,8 +131,7 @@ struct Options {
   // Where a loader of that data set adds what cannot be read; null without `skip_unreadable`.
   std::shared_ptr<SkippedSamples> skipped_of(const std::string& data_set,
                                              const ProcessGroup& group) const;
-  // The values that are shown at the start and kept in checkpoints, by name: "lr". Bytes that are
-  // not to be shown are escaped.
+  // The values that are shown at the start and kept in checkpoints, by name: "lr". In UTF-8.
   std::map<std::string, std::string> shown() const;
 };
 

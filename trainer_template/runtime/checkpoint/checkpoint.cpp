@@ -52,8 +52,7 @@ std::string begun_by(const std::string& resume, const fs::path& folder) {
   if (resume == "none") return resume;
   fs::path path = fs::absolute(resume, error).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  const std::string name = (path_of_resume(path.parent_path()) / path.filename()).string();
-  return visible_line(name, name.size());
+  return in_utf8((path_of_resume(path.parent_path()) / path.filename()).string());
 }
 
 std::optional<Manifest> newest_manifest(const fs::path& folder) {

@@ -121,7 +121,7 @@ std::shared_ptr<SkippedSamples> Options::skipped_of(const std::string& data_set,
 std::map<std::string, std::string> Options::shown() const {
   std::map<std::string, std::string> all;
   for (const auto& [name, option] : chosen) {
-    if (option.is_shown) all[name.substr(2)] = visible_line(option.value, option.value.size());
+    if (option.is_shown) all[name.substr(2)] = in_utf8(option.value);
   }
   return all;
 }
