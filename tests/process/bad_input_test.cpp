@@ -146,6 +146,23 @@ TEST(BadInput, WeightsThatDoNotFit) {
                   "instead");
 }
 
+// The first steps or predictions would have them, and blame the learning rate.
+TEST(BadInput, WeightsThatAreNotFiniteAreRejected) {
+  TemporaryFolder folder;
+  Ranks first(1, trainer({"--max-steps", "1", "--checkpoint-dir", folder / "runs"}));
+  ASSERT_EQ(first.wait(), std::vector<int>{0}) << first.errors();
+  std::string weights = folder.read("runs/latest/model.safetensors");
+  weights.replace(weights.size() - 4, 4, std::string("\0\0\xc0\x7f", 4));
+  folder.write("weights", weights);
+  for (const Words& use : {Words{}, Words{"--predict", folder / "weights"}}) {
+    Words words = trainer({"--init-from", folder / "weights"});
+    words.insert(words.end(), use.begin(), use.end());
+    Ranks rank(1, words);
+    expect_one_line(rank, "weights: '");
+    EXPECT_TRUE(contains(rank.errors(), "' has weights that are NaN or infinite"));
+  }
+}
+
 // The message has the command that converts them.
 TEST(BadInput, FilesOfTorchSave) {
   TemporaryFolder folder;

@@ -4,8 +4,11 @@
 #include <set>
 #include <string_view>
 
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros_like.h>
+#include <torchbridge/errors.h>
 
+#include "bridge/base/message_text.h"
 #include "trainer_template/runtime/checkpoint/fitted_names.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
@@ -64,6 +67,14 @@ NamedTensors fitted_tensors(const NamedTensors& file, const ModelTensors& model,
   return tensors;
 }
 
+// Buffers may be infinite, as masks are.
+void check_finite(const NamedTensors& parameters, const std::string& file) {
+  for (const auto& [name, parameter] : parameters) {
+    if (!at::isfinite(parameter.detach()).all().item<bool>())
+      throw TrainError(formatted("{}: '{}' has weights that are NaN or infinite", file, name));
+  }
+}
+
 }  // namespace
 
 NeededFiles needed_files(Optimizer& optimizer, ProcessGroup& group) {
@@ -108,6 +119,7 @@ void init_from(const std::filesystem::path& file, const ModelTensors& model, Pro
   all_or_none(group, [&] {
     copy_tensors(fitted_tensors(fitted_names(read_safetensors(file), model), model, file.string()),
                  model.all(), file.string());
+    check_finite(model.parameters, file.string());
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <CLI/Error.hpp>
 
+#include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
 
 namespace torchbridge::train {
@@ -32,6 +33,12 @@ void check_together(const Options& options) {
   if (options.stop_before_limit_s > 0 && options.checkpoints.folder.empty()) {
     throw CLI::ValidationError("--stop-before-limit",
                                "nothing would be saved: give --checkpoint-dir DIR");
+  }
+  if (!options.init_from.empty() && options.checkpoints.resume != "auto" &&
+      options.checkpoints.resume != "none") {
+    throw CLI::ValidationError("--init-from",
+                               formatted("--resume {} has weights too: give one of the two",
+                                         printable(options.checkpoints.resume)));
   }
   if (options.cudnn_benchmark && options.deterministic) {
     throw CLI::ValidationError(

@@ -61,16 +61,16 @@ TEST(CommandLine, EachOptionHasARuleForRanksThatDiffer) {
 }
 
 TEST(CommandLine, ShowsValuesAsTheRanksCompareThem) {
-  const Options options =
-      parsed({"trainer", "--lr", "1e-1", "--no-decay", "a,b", "--deterministic", "--optimizer",
-              "adamw", "--resume", "/runs/a", "--init-from", "/w", "--on-pending-save", "skip"});
+  const Options options = parsed({"trainer", "--lr", "1e-1", "--no-decay", "a,b", "--deterministic",
+                                  "--optimizer", "adamw", "--resume", "/runs/a", "--compiled-eval",
+                                  "/w", "--on-pending-save", "skip"});
   const std::pair<const char*, const char*> kValues[] = {{"--lr", "0.1"},
                                                          {"--no-decay", "a,b"},
                                                          {"--deterministic", "yes"},
                                                          {"--no-decay-1d", "no"},
                                                          {"--weight-decay", "0.01"},
                                                          {"--resume", "a path"},
-                                                         {"--init-from", "set"},
+                                                         {"--compiled-eval", "set"},
                                                          {"--checkpoint-dir", "not set"},
                                                          {"--on-pending-save", "skip"},
                                                          {"--epochs", "10"},
@@ -311,6 +311,8 @@ TEST(CommandLine, RejectsOptions) {
       {{"--generate", ""}, "--generate: the value is empty"},
       {{"--predict", ""}, "--predict: the value is empty"},
       {{"--timeout", "nan"}, "--timeout: 'nan'"},
+      {{"--resume", "/runs/a", "--init-from", "/w"},
+       "--init-from: --resume /runs/a has weights too: give one of the two"},
       {{"--deterministic=perhaps"}, "--deterministic: 'perhaps': expected true or false"},
   };
   for (const auto& [words, expected] : kCases) {
