@@ -128,6 +128,8 @@ class Checkpoints {
 
  private:
   std::string resume_of_this_start(const std::string& train_set);
+  std::optional<ResumedRun> load(const std::string& now, const ModelTensors& model,
+                                 Optimizer& optimizer);
   bool end_running_save(CheckpointOptions::OnPendingSave on_pending);
   NamedTensors saved_tensors(const ModelTensors& model);
   void start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, bool copies);

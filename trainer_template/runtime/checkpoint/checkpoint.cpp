@@ -65,7 +65,7 @@ std::optional<Manifest> newest_manifest(const fs::path& folder) {
 // Whether the checkpoint or folder is not in `folder`: a run of its own began from it.
 bool is_in_other_folder(const std::string& resume, const fs::path& folder) {
   const fs::path path = path_of_resume(resume),
-                 root = step_of_folder(path.filename().string()) ? path.parent_path() : path;
+                 root = is_checkpoint(path) ? path.parent_path() : path;
   std::error_code error;
   return resume != "none" && !fs::equivalent(root, folder, error);
 }
@@ -135,10 +135,18 @@ std::string Checkpoints::resume_of_this_start(const std::string& train_set) {
 std::optional<ResumedRun> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer,
                                               const std::string& train_set) {
   const std::string now = resume_of_this_start(train_set);
+  std::optional<ResumedRun> resumed;
+  again_while_others_save(options_.folder, now, group_,
+                          [&] { resumed = load(now, model, optimizer); });
+  return resumed;
+}
+
+std::optional<ResumedRun> Checkpoints::load(const std::string& now, const ModelTensors& model,
+                                            Optimizer& optimizer) {
   const auto selected =
       select_checkpoint(options_.folder, now, group_, needed_files(optimizer, group_));
   if (!selected) return std::nullopt;
-  goes_back_ = now != "auto" && step_of_folder(path_of_resume(now).filename().string()).has_value();
+  goes_back_ = now != "auto" && is_checkpoint(path_of_resume(now));
   const Manifest& manifest = selected->manifest;
   wait_copied();
   all_or_none(group_, [&] {
@@ -165,7 +173,7 @@ std::optional<ResumedRun> Checkpoints::resume(const ModelTensors& model, Optimiz
                   selected->folder.string(), *manifest.seed, options_.seed, *manifest.seed));
   });
   load_checkpoint(*selected, model, optimizer, group_);
-  resumed_kept_ = tensors_of_file(*selected, kKeptFile);
+  all_or_none(group_, [&] { resumed_kept_ = tensors_of_file(*selected, kKeptFile); });
   resumed_from_ = manifest.state.step;
   resumed_options_ = manifest.options;
   std::error_code ignored;

@@ -17,9 +17,16 @@ namespace fs = std::filesystem;
 
 struct Candidates {
   fs::path root;
-  std::vector<std::int64_t> steps;  // newest first
-  bool wanted = false;              // --resume names them: having none is an error
+  std::vector<std::string> names;  // of folders in it, newest first
+  bool wanted = false;             // --resume names them: having none is an error
 };
+
+Candidates all_in(const fs::path& root, bool wanted) {
+  Candidates found{.root = root, .wanted = wanted};
+  if (root.empty()) return found;
+  for (const std::int64_t step : complete_steps(root)) found.names.push_back(step_folder(step));
+  return found;
+}
 
 // The first file that a resume loads and the manifest does not list, so that nothing would verify
 // it. Empty if all are listed.
@@ -46,7 +53,8 @@ Result<Manifest> manifest_of_step(const fs::path& folder) {
     return Error{"it is not a folder (links are not followed)"};
   auto manifest = read_manifest(folder);
   if (!manifest) return manifest;
-  if (step_folder(manifest->state.step) != folder.filename())
+  if (step_of_folder(folder.filename().string()).value_or(manifest->state.step) !=
+      manifest->state.step)
     return Error{formatted("{} belongs to another checkpoint, of step {}", kManifestFile,
                            manifest->state.step)};
   if (const std::string missing = not_listed(*manifest); !missing.empty())
@@ -92,9 +100,8 @@ void check_no_aside_folder(const fs::path& root) {
 // Not collective.
 Candidates candidates(const fs::path& root, const std::string& resume) {
   if (resume == "auto") {
-    Candidates found{.root = root,
-                     .steps = root.empty() ? std::vector<std::int64_t>() : complete_steps(root)};
-    if (found.steps.empty()) check_no_aside_folder(root);
+    const Candidates found = all_in(root, /*wanted=*/false);
+    if (found.names.empty()) check_no_aside_folder(root);
     return found;
   }
   if (resume == "none") {
@@ -106,16 +113,15 @@ Candidates candidates(const fs::path& root, const std::string& resume) {
   }
   std::error_code error;
   const fs::path path = path_of_resume(resume);
-  const auto step = step_of_folder(path.filename().string());
-  if (!step) {
+  if (!is_checkpoint(path)) {
     if (fs::is_regular_file(path, error)) {
       throw TrainError(
           formatted("--resume '{}' is a file, not a checkpoint: if torch.save wrote it, convert it "
                     "by python -m torchbridge.convert {} {}",
                     resume, resume, root.empty() ? "FOLDER" : root.string()));
     }
-    Candidates found{.root = path, .steps = complete_steps(path), .wanted = true};
-    if (found.steps.empty())
+    Candidates found = all_in(path, /*wanted=*/true);
+    if (found.names.empty())
       throw TrainError(
           formatted("--resume '{}': no checkpoint found; give auto, none, a checkpoint or a folder "
                     "of checkpoints",
@@ -124,37 +130,47 @@ Candidates candidates(const fs::path& root, const std::string& resume) {
   }
   if (!is_complete(path))
     throw TrainError(formatted("--resume '{}': no complete checkpoint (no {})", resume, kDoneFile));
-  return {.root = path.parent_path(), .steps = {*step}, .wanted = true};
+  return {.root = path.parent_path(), .names = {path.filename().string()}, .wanted = true};
 }
 
 // All ranks use the candidates of rank 0: on network file systems other ranks may see fewer or
 // more.
 Candidates agreed_candidates(const fs::path& root, const std::string& resume, ProcessGroup& group) {
+  constexpr char kBetween = '\0';
   std::string text;
   all_or_none(group, [&] {
     if (!group.is_first()) return;
     const Candidates found = candidates(root, resume);
-    text = found.wanted ? "1" : "0";
-    for (const std::int64_t step : found.steps) text += " " + std::to_string(step);
-    text += "\n" + found.root.string();
+    text = (found.wanted ? "1" : "0") + found.root.string();
+    for (const std::string& name : found.names) text += kBetween + name;
   });
-  text = group.broadcast(text);
-  const auto end = text.find('\n');
-  std::istringstream numbers(text.substr(0, end));
-  Candidates agreed{.root = text.substr(end + 1)};
-  numbers >> agreed.wanted;
-  for (std::int64_t step; numbers >> step;) agreed.steps.push_back(step);
+  std::istringstream parts(group.broadcast(text));
+  std::string first;
+  std::getline(parts, first, kBetween);
+  Candidates agreed{.root = first.substr(1), .wanted = first.front() == '1'};
+  for (std::string name; std::getline(parts, name, kBetween);) agreed.names.push_back(name);
   return agreed;
+}
+
+// The checkpoint that `resume` means now, on rank 0. Collective.
+std::string newest_of(const fs::path& root, const std::string& resume, ProcessGroup& group) {
+  std::string newest;
+  if (group.is_first() && resume != "none") {
+    const fs::path path = resume == "auto" ? root : path_of_resume(resume);
+    const std::vector<std::int64_t> steps = complete_steps(path);
+    newest = (steps.empty() ? path : path / step_folder(steps.front())).string();
+  }
+  return group.broadcast(newest);
 }
 
 [[noreturn]] void fail(const Candidates& all, const std::string& resume,
                        const std::string& newest_fault) {
-  if (all.wanted && all.steps.size() == 1)
+  if (all.wanted && all.names.size() == 1)
     throw TrainError(formatted("--resume '{}': {}", resume, newest_fault));
   throw TrainError(
       formatted("none of the {} checkpoints in '{}' is valid ({}): give another --checkpoint-dir "
                 "to start from step 0",
-                all.steps.size(), all.root.string(), newest_fault));
+                all.names.size(), all.root.string(), newest_fault));
 }
 
 }  // namespace
@@ -166,18 +182,37 @@ fs::path path_of_resume(const std::string& resume) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+bool is_checkpoint(const fs::path& path) {
+  return step_of_folder(path.filename().string()).has_value() || is_complete(path);
+}
+
+void again_while_others_save(const fs::path& root, const std::string& resume, ProcessGroup& group,
+                             const std::function<void()>& load) {
+  constexpr int kMost = 10;
+  for (int i = 1;; ++i) {
+    const std::string before = newest_of(root, resume, group);
+    try {
+      return load();
+    } catch (const TrainError&) {
+      if (i == kMost || newest_of(root, resume, group) == before) throw;
+    } catch (const PeerFailed&) {
+      if (i == kMost || newest_of(root, resume, group) == before) throw;
+    }
+  }
+}
+
 std::optional<SelectedCheckpoint> select_checkpoint(const fs::path& root, const std::string& resume,
                                                     ProcessGroup& group,
                                                     const NeededFiles& needed) {
   const Candidates all = agreed_candidates(root, resume, group);
-  if (all.steps.empty()) return std::nullopt;
+  if (all.names.empty()) return std::nullopt;
   std::string newest_fault;
-  for (const std::int64_t step : all.steps) {
-    const fs::path folder = all.root / step_folder(step);
+  for (const std::string& name : all.names) {
+    const fs::path folder = all.root / name;
     auto selected = verified_by_all(folder, group, needed);
     if (selected) return *std::move(selected);
     const std::string fault = folder.string() + ": " + selected.error().message;
-    if (group.is_first() && all.steps.size() > 1) print_message("checkpoint skipped: " + fault);
+    if (group.is_first() && all.names.size() > 1) print_message("checkpoint skipped: " + fault);
     if (newest_fault.empty()) newest_fault = fault;
   }
   all_or_none(group, [&] { fail(all, resume, newest_fault); });

@@ -80,16 +80,22 @@ Options chosen_of(const Options& options, const TaskRegistration& kind,
 void run_inference(const Options& options, ProcessGroup& group) {
   const at::NoGradGuard no_grad;
   at::manual_seed(options.seed);
-  const InferenceWeights weights = weights_of(options, group);
-  const TaskRegistration* kind = nullptr;
-  all_or_none(group, [&] { kind = &kind_of(options, weights); });
-  const Options chosen = chosen_of(options, *kind, weights, group.is_first());
-  const auto task = open_task(group, chosen);
-  all_or_none(group, [&] {
-    check_same_names(task->train_set(), weights.manifest.state.names, "the checkpoint");
+  const CheckpointOptions& checkpoints = options.checkpoints;
+  Options chosen;
+  std::unique_ptr<Task> task;
+  std::shared_ptr<Model> model;
+  again_while_others_save(checkpoints.folder, checkpoints.resume, group, [&] {
+    const InferenceWeights weights = weights_of(options, group);
+    const TaskRegistration* kind = nullptr;
+    all_or_none(group, [&] { kind = &kind_of(options, weights); });
+    chosen = chosen_of(options, *kind, weights, group.is_first());
+    task = open_task(group, chosen);
+    all_or_none(group, [&] {
+      check_same_names(task->train_set(), weights.manifest.state.names, "the checkpoint");
+    });
+    model = make_model(group, *task, chosen);
+    init_from(weights.file, tensors_of(*model), group);
   });
-  const auto model = make_model(group, *task, chosen);
-  init_from(weights.file, tensors_of(*model), group);
   model->eval();
   all_or_none(group, [&] {
     if (!group.is_first()) return;

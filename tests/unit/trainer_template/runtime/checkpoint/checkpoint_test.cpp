@@ -297,6 +297,36 @@ TEST_F(Checkpoint, RejectsAnotherSeed) {
   EXPECT_TRUE(contains(resume_error(), "--seed 0, this run has --seed 4"));
 }
 
+TEST_F(Checkpoint, MayHaveAnyName) {
+  train_to(3);
+  for (const char* name : {"best", "step-3", "step-00000003.aside"}) {
+    resume_ = folder_ / name;
+    fs::copy(root_ / step_folder(3), resume_);
+    EXPECT_EQ(step_of_resume(), 3) << name;
+  }
+  resume_ = folder_ / "step-00000009";
+  fs::copy(root_ / step_folder(3), resume_);
+  EXPECT_TRUE(contains(resume_error(), "belongs to another checkpoint, of step 3"));
+}
+
+// As of a run that removes what is read.
+TEST_F(Checkpoint, IsSelectedAgainIfAnotherRunHasSavedMeanwhile) {
+  train_to(1);
+  int reads = 0;
+  const auto read = [&](bool saves) {
+    again_while_others_save(root_, "auto", alone(), [&] {
+      if (++reads > 1) return;
+      if (saves) train_to(2);
+      throw TrainError("no such file");
+    });
+  };
+  read(/*saves=*/true);
+  EXPECT_EQ(reads, 2);
+  reads = 0;
+  EXPECT_EQ(error_of([&] { read(/*saves=*/false); }), "no such file");
+  EXPECT_EQ(reads, 1);
+}
+
 TEST_F(Checkpoint, IsLockedByOneRun) {
   const Checkpoints first(alone(), options());
   EXPECT_TRUE(
