@@ -2,7 +2,8 @@
 
 The launcher names the socket's descriptor in TORCHBRIDGE_LISTEN_FD; no other program gets the port meanwhile, and no
 connection of a rank is refused. Rank 0 serves the store: at the exit of Python it waits for the others, which may still
-use it, for at most ten seconds; not after an error.
+use it, for at most ten seconds; not after an error. So the store lives as long as the process, and a later rendezvous of
+the same ranks uses it again, with keys of its own: the port is not free, and the others may be behind.
 """
 import atexit
 import os
@@ -11,13 +12,14 @@ import sys
 from datetime import timedelta
 from urllib.parse import urlparse
 
-from torch.distributed import TCPStore
+from torch.distributed import PrefixStore, TCPStore
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.rendezvous import _rendezvous_handlers
 
 _VARIABLE = "TORCHBRIDGE_LISTEN_FD"
 _BACKLOG = 4096
 _LEAVE = timedelta(seconds=10)
+_rendezvous = {}  # by process and address: what was found there, for which ranks, how often, and what leaves it last
 
 
 def _listen(port):
@@ -40,7 +42,7 @@ def _listen(port):
 
 
 def _leave_last(store, rank, world_size):
-    """At the exit of Python, before torch's own handlers."""
+    """At the exit of Python, before torch's own handlers. Returns what does so."""
     def leave():
         try:
             if rank != 0:
@@ -49,23 +51,50 @@ def _leave_last(store, rank, world_size):
                 store.wait([f"torchbridge/left/{peer}" for peer in range(1, world_size)], _LEAVE)
         except RuntimeError:
             pass  # the store, or a rank, has gone without us
-    atexit.register(leave)
+    return atexit.register(leave)
+
+
+def _first(torchs, url, timeout, options):
+    rank, port = os.environ.get("RANK"), os.environ.get("MASTER_PORT", "")
+    is_served = rank == "0" and not urlparse(url).query and port.isdigit()
+    descriptor = _listen(int(port)) if is_served else None
+    if descriptor is None:
+        return next(torchs(url, timeout, **options))
+    world_size = int(os.environ["WORLD_SIZE"])
+    return TCPStore(os.environ["MASTER_ADDR"], int(port), world_size, is_master=True, timeout=timeout,
+                    master_listen_fd=descriptor), 0, world_size
+
+
+def _again(at, of, timeout):
+    """The store of an earlier rendezvous; None where there was none, of other ranks, or where rank 0 has gone since."""
+    if at not in _rendezvous:
+        return None
+    found, ranks, uses, leave = _rendezvous[at]
+    store, rank, world_size = found
+    try:
+        if ranks != of:
+            raise RuntimeError("other ranks")
+        store.set(f"torchbridge/again/{rank}", "")
+    except RuntimeError:
+        atexit.unregister(leave)  # which keeps the store, and so the port
+        del _rendezvous[at]
+        return None
+    store.set_timeout(timeout)
+    _rendezvous[at] = found, ranks, uses + 1, leave
+    return PrefixStore(f"torchbridge/{uses}", store), rank, world_size
 
 
 def _handler_with(torchs):
     def handler(url, timeout: timedelta = default_pg_timeout, **options):
-        rank, port = os.environ.get("RANK"), os.environ.get("MASTER_PORT", "")
-        is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        is_served = rank == "0" and not is_agents and not urlparse(url).query and port.isdigit()
-        descriptor = _listen(int(port)) if is_served else None
-        if descriptor is None:
-            found = next(torchs(url, timeout, **options))
-        else:
-            world_size = int(os.environ["WORLD_SIZE"])
-            found = (TCPStore(os.environ["MASTER_ADDR"], int(port), world_size, is_master=True, timeout=timeout,
-                              master_listen_fd=descriptor), 0, world_size)
-        if not is_agents:
-            _leave_last(*found)
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            yield from torchs(url, timeout, **options)
+            return
+        at = os.getpid(), os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+        of = url, os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+        found = _again(at, of, timeout)
+        if found is None:
+            found = _first(torchs, url, timeout, options)
+            _rendezvous[at] = found, of, 1, _leave_last(*found)
         yield found
         raise RuntimeError("env://: a second rendezvous is not supported")
     handler.is_torchbridges = True

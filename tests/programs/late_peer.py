@@ -1,4 +1,5 @@
-"""Rank 0 ends while rank 1 still uses the store; with `import`, both import torchbridge.
+"""Rank 0 ends while rank 1 still uses the store; with `import`, both import torchbridge, and form three groups one after
+the other.
 
     late_peer.py import|plain FOLDER
 """
@@ -8,6 +9,7 @@ import pathlib
 import sys
 import time
 
+import torch
 import torch.distributed as dist
 
 if sys.argv[1] == "import":
@@ -15,7 +17,14 @@ if sys.argv[1] == "import":
 
 folder = pathlib.Path(sys.argv[2])
 inherited = os.environ.get("TORCHBRIDGE_LISTEN_FD")
-dist.init_process_group("gloo")
+groups = 3 if sys.argv[1] == "import" else 1
+for number in range(groups):
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    assert total.item() == dist.get_world_size(), total
+    if number + 1 < groups:
+        dist.destroy_process_group()
 if dist.get_rank() == 0:
     taken = inherited is not None and "TORCHBRIDGE_LISTEN_FD" not in os.environ
     (folder / "taken").write_text(str(taken))
