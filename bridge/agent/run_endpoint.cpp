@@ -172,6 +172,7 @@ Result<RunEndpoint> from_launcher(const LaunchOrigin& origin, const LaunchedTask
   }
   std::string token =
       origin.facts && origin.facts->launcher == "openmpi" ? token_of_mpirun(environment) : "";
+  run.has_launchers_token = !token.empty();
   if (token.empty() && launch->plan) token = launch->plan->token;
   if (!token.empty()) run.key = RunKey::of_token(token);
   if (layout.world_size != task.count) {
@@ -411,7 +412,10 @@ Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const LaunchOri
     return Error{
         formatted("--role has {} bytes: expected at most {}", options.role.size(), kLongestName)};
   }
-  const auto token = rendezvous_token(options.rdzv_token_file, environment);
+  // mpirun gives all ranks its own, while an exported one, or that of --torch-env around mpirun,
+  // may be missing on other nodes.
+  const auto token =
+      rendezvous_token(options.rdzv_token_file, run->has_launchers_token ? EnvMap() : environment);
   if (!token) return Error{.message = token.error().message, .only_here = true};
   if (!token->empty()) {
     run->key = RunKey::of_token(*token);

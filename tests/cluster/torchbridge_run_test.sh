@@ -294,6 +294,10 @@ EOF
   expect '0/2
 1/2' "${over_ssh[@]}" "$torchbridge" run --nproc-per-node 1 sh "$work/is_secret"
   ! grep -q 'has no token' "$work/stderr" || fail "mpirun's secret is not used: $(cat "$work/stderr")"
+  # Also below a step of --torch-env, whose token the ranks on other nodes lack.
+  expect '0/2
+1/2' on_login srun -Q -N1 -n1 -w n0 --torch-env mpirun --mca ras ^slurm --mca plm rsh "${over_ssh[@]:3}" \
+    "$torchbridge" run --nproc-per-node 1 sh "$work/is_secret"
 fi
 
 # Through MPICH's exchange the ranks share one.
