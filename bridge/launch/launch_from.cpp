@@ -108,7 +108,7 @@ Socket inherited_socket(const TorchEnv& env, const EnvMap& environment) {
 
 void set_by_hand(Launch& launch, const LaunchOrigin& origin) {
   launch.is_by_hand =
-      origin.launcher == nullptr ||
+      origin.launcher == nullptr || origin.is_set_inside ||
       (origin.facts && !has_placed_ranks(origin.facts->world_size, origin.environment));
   const Layout& at = launch.env.layout;
   launch.is_local_size_known = at.world_size == 1 || origin.environment.has("LOCAL_WORLD_SIZE");

@@ -120,7 +120,8 @@ bool is_set_below_task(const Layout& at, const LaunchOrigin& origin) {
 }
 
 Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
-  if (!origin.facts || origin.is_set_by_us()) return Ok{};
+  const bool is_ours = origin.is_set_by_us() && !is_changed(origin.environment, {"RANK"});
+  if (!origin.facts || is_ours) return Ok{};
   const LaunchFacts& facts = *origin.facts;
   const Layout& at = env.layout;
   const bool has_size = at.world_size == facts.world_size;
@@ -133,7 +134,7 @@ Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
   const bool is_apart = !origin.is_of_mpirun() && !is_task_itself;
   const bool by_torchrun = origin.set_by == SetBy::kTorchrun;
   if (is_same || (by_torchrun && (is_agents || is_apart))) return Ok{};
-  if (facts.world_size == 1 && (origin.is_set_inside || is_set_below_task(at, origin))) return Ok{};
+  if (origin.is_set_inside || (facts.world_size == 1 && is_set_below_task(at, origin))) return Ok{};
   const std::string who =
       facts.launcher == "openmpi" || facts.launcher == "hydra" ? "mpirun" : facts.launcher;
   const std::string joined =
@@ -199,8 +200,9 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
       facts_error = read.error();
     }
   }
-  is_set_inside = facts && facts->world_size == 1 &&
-                  is_changed(environment, {"RANK", "WORLD_SIZE"}) &&
+  const bool is_only_task = facts && facts->world_size == 1;
+  is_set_inside = (is_changed(environment, {"WORLD_SIZE"}) ||
+                   (is_only_task && is_changed(environment, {"RANK"}))) &&
                   !is_changed(environment, {"TORCHELASTIC_USE_AGENT_STORE"});  // torchrun's workers
   if (is_set_inside) environment = of_ranks_inside(environment);
   set_by = setter_of(environment).who;

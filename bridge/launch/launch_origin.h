@@ -30,7 +30,8 @@ struct LaunchOrigin {
   std::optional<LaunchFacts> facts;
   Error facts_error;  // its variables are wrong, or contradict those of another launcher
   SetBy set_by = SetBy::kOthers;  // RANK and the related variables
-  // A script or another launcher inside the only task, for which torchbridge set others.
+  // By a script or another launcher inside a task, for which torchbridge set others: another number
+  // of ranks, or inside the only task another rank.
   bool is_set_inside = false;
   // RANK and the related variables. An error where one is missing or wrong, or where they were
   // exported outside the launcher and so hold for none of its ranks.

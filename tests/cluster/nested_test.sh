@@ -45,6 +45,20 @@ for launcher in "srun -N1 -n1" "srun -N1 -n1 --torch-env" "srun -N1 -n1 $torchbr
   # DeepSpeed's launcher sets no LOCAL_WORLD_SIZE.
   expect $'0/2\n1/2' on_login $launcher bash -c "export ${complete/LOCAL_WORLD_SIZE=2/}; $ranks"
 done
+# And inside each of several tasks, as DeepSpeed's launcher does on each node: the record of the plugin, or of exec,
+# shows that they were set inside. RANK alone is as if it was exported outside.
+inside='for local in 0 1; do
+  LOCAL_RANK=$local RANK=$((SLURM_NODEID * 2 + local)) WORLD_SIZE=4 MASTER_ADDR=n0 MASTER_PORT=29733 \
+    '$torchbridge' exec -- sh -c "echo \$RANK/\$WORLD_SIZE \$LOCAL_RANK" &
+done
+wait'
+for way in --torch-env "$torchbridge exec --"; do
+  expect $'0/4 0\n1/4 1\n2/4 0\n3/4 1' on_login srun -N2 -n2 --ntasks-per-node=1 $way bash -c "$inside"
+  ! on_login srun -N2 -n4 $way bash -c "RANK=0 $torchbridge exec -- true; exit \$?" 2>"$work/stderr" ||
+    fail "four ranks 0 were started"
+  grep -q "RANK='0' and WORLD_SIZE='4' are exported, but slurm started rank [123] of 4: unset" "$work/stderr" ||
+    fail "no line about RANK: $(cat "$work/stderr")"
+done
 expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 1" 20 \
   on_login env $complete RANK=1 srun -N1 -n1 bash -c "$torchbridge exec -- true; exit \$?"
 
