@@ -671,6 +671,13 @@ TEST_F(Tasks, ATrainingWhoseOutputIsLostCompletesAndFails) {
   EXPECT_EQ(full.error(), "trainer: rank 0: cannot write to stdout: is the disk full?\n");
   EXPECT_EQ(losses(folder_ / "m").size(), 3u);
   EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/step-00000003/DONE"));
+  // The program behind a pipe has ended.
+  Process unread(
+      joined({"/bin/bash", "-c", "exec {pipe}> >(:); wait $!; exec \"$0\" \"$@\" >&$pipe"},
+             {in_build("bin/trainer"), "--max-steps", "1"}),
+      {}, folder_ / "unread");
+  EXPECT_EQ(unread.wait(std::chrono::seconds(60)), 1);
+  EXPECT_EQ(unread.error(), "trainer: rank 0: cannot write to stdout: nobody reads it any more\n");
   Process help(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"},
                       {in_build("bin/trainer"), "--help"}),
                {}, folder_ / "help");

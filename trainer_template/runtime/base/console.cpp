@@ -1,6 +1,7 @@
 #include "trainer_template/runtime/base/console.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -115,8 +116,11 @@ void end_drawn_line_for_message() {
 }
 
 void flush_stdout() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    throw TrainError("cannot write to stdout: is the disk full?");
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  const bool is_unread = poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
+  throw TrainError(is_unread ? "cannot write to stdout: nobody reads it any more"
+                             : "cannot write to stdout: is the disk full?");
 }
 
 }  // namespace torchbridge::train

@@ -58,6 +58,11 @@ RecordFile::RecordFile(const std::filesystem::path& path, const char* option) : 
   is_regular_ = !own && S_ISREG(status.st_mode);
 }
 
+bool RecordFile::is_empty() const {
+  struct stat status {};
+  return is_regular_ && fstat(file_.descriptor(), &status) == 0 && status.st_size == 0;
+}
+
 // Appends in the kernel, because others may truncate the file: logrotate's copytruncate.
 int RecordFile::write_end(std::string_view end, std::string_view record) {
   const int file = file_.descriptor();

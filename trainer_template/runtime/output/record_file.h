@@ -23,6 +23,8 @@ class RecordFile {
   // Replaces the last bytes of the file, which are `end`, by the record. REQUIRES: a regular file,
   // unless `end` is empty.
   bool replace_end(std::string_view end, std::string_view record);
+  // Whether it is a regular file without bytes.
+  bool is_empty() const;
   // Throws TrainError if a record is missing.
   void check_complete() const;
 

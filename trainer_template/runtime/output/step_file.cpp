@@ -102,14 +102,15 @@ StepFile::StepFile(const fs::path& path, const RunStart& start, const char* opti
   }
   if (ftruncate(lock_.descriptor(), kept->size) != 0)
     throw cannot_open(path, std::strerror(errno), option);
-  if (kept->size > 0) run_.clear();
+  names_run_ = kept->size > 0;
   last_line_ = kept->last;
   file_ = RecordFile(path, option);
 }
 
 void StepFile::write(const std::string& line) {
-  const std::string run = run_.empty() ? "" : std::string(kRun) + run_ + "\"";
-  if (file_.append(line.substr(0, line.size() - 1) + run + "}\n")) run_.clear();
+  if (file_.is_empty()) names_run_ = false;  // others may truncate it
+  const std::string run = names_run_ || run_.empty() ? "" : std::string(kRun) + run_ + "\"";
+  if (file_.append(line.substr(0, line.size() - 1) + run + "}\n")) names_run_ = true;
 }
 
 LastLine StepFile::add_to_last(const std::string& members) {

@@ -47,8 +47,9 @@ class StepFile {
  private:
   Socket lock_;  // owns the descriptor that holds the file's lock
   RecordFile file_;
-  std::string run_;        // the id to add to the next line; empty if an earlier line has it
-  std::string last_line_;  // of earlier starts; empty if it is not of the last step done
+  std::string run_;         // the id of the run, which the file's first line has
+  bool names_run_ = false;  // whether a line has it
+  std::string last_line_;   // of earlier starts; empty if it is not of the last step done
 };
 
 struct KeptLines {

@@ -75,6 +75,16 @@ TEST(StepFile, HasTheRunInItsFirstLineAndContinues) {
   EXPECT_FALSE(std::filesystem::exists(folder / "curve.aside-1"));
 }
 
+// Or the next start would take it for the file of another run.
+TEST(StepFile, HasTheRunAgainAfterATruncation) {
+  TemporaryFolder folder;
+  StepFile file(folder / "curve", {.run = "a"}, "--metrics");
+  file.write("{\"step\":1}");
+  std::filesystem::resize_file(folder / "curve", 0);
+  for (const char* step : {"2", "3"}) file.write(std::string("{\"step\":") + step + "}");
+  EXPECT_EQ(folder.read("curve"), "{\"step\":2,\"run\":\"a\"}\n{\"step\":3}\n");
+}
+
 TEST(StepFile, CopiesTheFileOfAnotherRun) {
   const std::string of_b = line(1, "b") + "\n" + line(2) + "\n",
                     without = line(1) + "\n" + line(2) + "\n";
