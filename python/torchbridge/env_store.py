@@ -2,7 +2,7 @@
 
 The launcher names the socket's descriptor in TORCHBRIDGE_LISTEN_FD; no other program gets the port meanwhile, and no
 connection of a rank is refused. Rank 0 serves the store: at the exit of Python it waits for the others, which may still
-use it, for at most ten seconds; not after an error. So the store lives as long as the process, and a later rendezvous of
+use it, for at most ten seconds; not after an error. So the store lives as long as the process. A later rendezvous of
 the same ranks uses it again, with keys of its own: the port is not free, and the others may be behind.
 """
 import atexit

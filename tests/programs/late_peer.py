@@ -1,5 +1,5 @@
-"""Rank 0 ends while rank 1 still uses the store; with `import`, both import torchbridge, and form three groups one after
-the other.
+"""Rank 0 ends while rank 1 still uses the store; with `import`, both import torchbridge, and form three groups, one
+after the other.
 
     late_peer.py import|plain FOLDER
 """
