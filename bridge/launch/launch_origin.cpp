@@ -119,8 +119,15 @@ bool is_set_below_task(const Layout& at, const LaunchOrigin& origin) {
          !(is_outside("RANK", at.rank) && is_outside("WORLD_SIZE", at.world_size));
 }
 
+// Of which torchrun sets one to another value than the plugin and exec, whose run id it may have; a
+// script that sets ranks does not.
+constexpr std::initializer_list<const char*> kOfTorchrunsWorkers = {"TORCHELASTIC_USE_AGENT_STORE",
+                                                                    "ROLE_RANK", "ROLE_WORLD_SIZE"};
+
 Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
-  const bool is_ours = origin.is_set_by_us() && !is_changed(origin.environment, {"RANK"});
+  const bool is_ours =
+      origin.is_set_by_us() && (!is_changed(origin.environment, {"RANK"}) ||
+                                is_changed(origin.environment, kOfTorchrunsWorkers));
   if (!origin.facts || is_ours) return Ok{};
   const LaunchFacts& facts = *origin.facts;
   const Layout& at = env.layout;
@@ -203,8 +210,10 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
   const bool is_only_task = facts && facts->world_size == 1;
   is_set_inside = (is_changed(environment, {"WORLD_SIZE"}) ||
                    (is_only_task && is_changed(environment, {"RANK"}))) &&
-                  !is_changed(environment, {"TORCHELASTIC_USE_AGENT_STORE"});  // torchrun's workers
-  if (is_set_inside) environment = of_ranks_inside(environment);
+                  !is_changed(environment, kOfTorchrunsWorkers);
+  if (is_set_inside)
+    environment = is_only_task ? of_ranks_inside(environment)
+                               : without_outer_ranks(environment, /*keeps_local_rank=*/true);
   set_by = setter_of(environment).who;
   const auto run_id = environment.get("TORCHELASTIC_RUN_ID");
   if (set_by == SetBy::kTorchrun && facts && run_id == run_id_of(*facts))

@@ -58,3 +58,8 @@ expect "0 0 4
 2 0 4
 3 1 4" on_login srun -N2 --ntasks-per-node=1 --torch-env \
   "$python" -m torch.distributed.run --nproc-per-node 2 "$work/show.py"
+
+# Programs of ours below it have its workers' ranks, although its run id is the plugin's.
+expect $'0/4\n1/4\n2/4\n3/4' on_login srun -N2 --ntasks-per-node=1 --torch-env \
+  "$python" -m torch.distributed.run --no-python --nproc-per-node 2 \
+  "$BUILD_DIR/bin/torchbridge" exec -- sh -c 'echo $RANK/$WORLD_SIZE'
