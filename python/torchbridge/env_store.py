@@ -74,7 +74,7 @@ def _again(at, of, timeout):
     try:
         if ranks != of:
             raise RuntimeError("other ranks")
-        store.set(f"torchbridge/again/{rank}", "")
+        store.add(f"torchbridge/again/{rank}", 1)  # which waits for an answer
     except RuntimeError:
         atexit.unregister(leave)  # which keeps the store, and so the port
         del _rendezvous[at]
