@@ -70,8 +70,8 @@ int RecordFile::write_end(std::string_view end, std::string_view record) {
   struct stat status {};
   if (fstat(file, &status) != 0) return errno;
   const off_t position = status.st_size - std::ssize(end);
-  if (!end.empty() && (fcntl(file, F_SETFL, 0) < 0 || lseek(file, position, SEEK_SET) < 0))
-    return errno;
+  if (lseek(file, position, SEEK_SET) < 0) return errno;
+  if (!end.empty()) fcntl(file, F_SETFL, 0);
   const int error = write_all(file, record);
   if (error != 0) {
     // The blocks of `end` are allocated, so it can be written again on a full disk.

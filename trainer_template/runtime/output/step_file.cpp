@@ -114,7 +114,7 @@ void StepFile::write(const std::string& line) {
 }
 
 LastLine StepFile::add_to_last(const std::string& members) {
-  if (last_line_.empty()) return LastLine::kMissing;
+  if (last_line_.empty() || file_.is_empty()) return LastLine::kMissing;
   if (last_line_.find(members.substr(0, members.find(':'))) != std::string::npos)
     return LastLine::kHadThem;
   // One write: a kill leaves the old line or the new one.

@@ -90,6 +90,10 @@ TEST(RecordFile, GoesOnInAFileThatWasTruncated) {
     file.append(record);
     EXPECT_EQ(folder.read("curve"), record);
   }
+  std::filesystem::resize_file(folder / "curve", 0);
+  EXPECT_FALSE(file.replace_end("two\n", "two, and now\n"));
+  file.append("three\n");
+  EXPECT_EQ(folder.read("curve"), "three\n");
 }
 
 }  // namespace
