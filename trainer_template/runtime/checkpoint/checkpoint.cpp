@@ -48,8 +48,8 @@ void wait_until_copied(const std::shared_future<void>& copied,
 // `folder`, the run's own. A link, such as 'latest', keeps its name: it may point elsewhere later.
 std::string begun_by(const std::string& resume, const fs::path& folder) {
   std::error_code error;
-  if (resume == "auto" || fs::equivalent(resume, folder, error)) return "";
   if (resume == "none") return resume;
+  if (resume == "auto" || fs::equivalent(resume, folder, error)) return "";
   fs::path path = fs::absolute(resume, error).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   return in_utf8((path_of_resume(path.parent_path()) / path.filename()).string());
@@ -146,7 +146,7 @@ std::optional<ResumedRun> Checkpoints::load(const std::string& now, const ModelT
   const auto selected =
       select_checkpoint(options_.folder, now, group_, needed_files(optimizer, group_));
   if (!selected) return std::nullopt;
-  goes_back_ = now != "auto" && is_checkpoint(path_of_resume(now));
+  goes_back_ = now != "auto" && selected->folder == path_of_resume(now);
   const Manifest& manifest = selected->manifest;
   wait_copied();
   all_or_none(group_, [&] {
@@ -179,7 +179,7 @@ std::optional<ResumedRun> Checkpoints::load(const std::string& now, const ModelT
   std::error_code ignored;
   if (enabled() && fs::equivalent(selected->folder.parent_path(), options_.folder, ignored))
     last_saved_ = options_.folder / selected->folder.filename();
-  if (options_.resume == "auto") begun_by_ = manifest.begun_by;
+  if (begun_by_.empty()) begun_by_ = manifest.begun_by;
   return ResumedRun{manifest.state, manifest.options, manifest.world_size};
 }
 

@@ -183,7 +183,9 @@ fs::path path_of_resume(const std::string& resume) {
 }
 
 bool is_checkpoint(const fs::path& path) {
-  return step_of_folder(path.filename().string()).has_value() || is_complete(path);
+  std::error_code ignored;  // others make files called DONE, too
+  return step_of_folder(path.filename().string()).has_value() ||
+         (is_complete(path) && fs::exists(path / kManifestFile, ignored));
 }
 
 void again_while_others_save(const fs::path& root, const std::string& resume, ProcessGroup& group,

@@ -79,12 +79,12 @@ Options chosen_of(const Options& options, const TaskRegistration& kind,
 
 void run_inference(const Options& options, ProcessGroup& group) {
   const at::NoGradGuard no_grad;
-  at::manual_seed(options.seed);
   const CheckpointOptions& checkpoints = options.checkpoints;
   Options chosen;
   std::unique_ptr<Task> task;
   std::shared_ptr<Model> model;
   again_while_others_save(checkpoints.folder, checkpoints.resume, group, [&] {
+    at::manual_seed(options.seed);
     const InferenceWeights weights = weights_of(options, group);
     const TaskRegistration* kind = nullptr;
     all_or_none(group, [&] { kind = &kind_of(options, weights); });

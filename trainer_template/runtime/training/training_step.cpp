@@ -70,7 +70,7 @@ void stop_gradients_of_nothing(Outputs& outputs, const at::Tensor& factor) {
   };
   visit_tensors(outputs, [&](at::Tensor& output) {
     if (!output.requires_grad()) return;
-    output = output.view_as(output);  // a parameter would keep the hook
+    if (output.is_leaf()) output = output.view_as(output);  // a parameter would keep the hook
     output.register_hook(stop);
   });
 }

@@ -309,6 +309,15 @@ TEST_F(Checkpoint, MayHaveAnyName) {
   EXPECT_TRUE(contains(resume_error(), "belongs to another checkpoint, of step 3"));
 }
 
+TEST_F(Checkpoint, OfTheOwnFolderGoesOnAsTheRunBegan) {
+  resume_ = "none";
+  train_to(1);
+  resume_ = root_;
+  train_to(2);
+  resume_ = "none";
+  EXPECT_EQ(step_of_resume(), 2);
+}
+
 // As of a run that removes what is read.
 TEST_F(Checkpoint, IsSelectedAgainIfAnotherRunHasSavedMeanwhile) {
   train_to(1);
