@@ -98,8 +98,12 @@ TEST_F(Saving, SurvivesAFailureOfAnyFileOperation) {
           EXPECT_EQ(complete_steps(root_).back(), 1);
         }
         const std::string said = testing::internal::GetCapturedStderr();
-        EXPECT_EQ(std::ranges::count(said, '\n'), failed ? 1 : 0) << said;
-        EXPECT_TRUE(!failed || contains(said, std::strerror(error)));
+        std::error_code ignored;
+        // The link is tried again.
+        const bool is_mended =
+            once && said.empty() && fs::read_symlink(root_ / "latest", ignored) == step_folder(2);
+        EXPECT_EQ(std::ranges::count(said, '\n'), failed && !is_mended ? 1 : 0) << said;
+        EXPECT_TRUE(!failed || is_mended || contains(said, std::strerror(error)));
         const double newest = loaded();
         EXPECT_TRUE(newest == 2 || (failed && newest == 1)) << newest;
 

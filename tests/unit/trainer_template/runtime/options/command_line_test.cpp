@@ -61,16 +61,16 @@ TEST(CommandLine, EachOptionHasARuleForRanksThatDiffer) {
 }
 
 TEST(CommandLine, ShowsValuesAsTheRanksCompareThem) {
-  const Options options = parsed({"trainer", "--lr", "1e-1", "--no-decay", "a,b", "--deterministic",
-                                  "--optimizer", "adamw", "--resume", "/runs/a", "--compiled-eval",
-                                  "/w", "--on-pending-save", "skip"});
+  const Options options =
+      parsed({"trainer", "--lr", "1e-1", "--no-decay", "a,b", "--deterministic", "--optimizer",
+              "adamw", "--resume", "/runs/a", "--predict", "/w", "--on-pending-save", "skip"});
   const std::pair<const char*, const char*> kValues[] = {{"--lr", "0.1"},
                                                          {"--no-decay", "a,b"},
                                                          {"--deterministic", "yes"},
                                                          {"--no-decay-1d", "no"},
                                                          {"--weight-decay", "0.01"},
                                                          {"--resume", "a path"},
-                                                         {"--compiled-eval", "set"},
+                                                         {"--predict", "set"},
                                                          {"--checkpoint-dir", "not set"},
                                                          {"--on-pending-save", "skip"},
                                                          {"--epochs", "10"},
