@@ -76,6 +76,7 @@ TEST(CommandLine, ShowsValuesAsTheRanksCompareThem) {
                                                          {"--epochs", "10"},
                                                          {"--generate", ""}};
   for (const auto& [name, value] : kValues) EXPECT_EQ(options.chosen.at(name).value, value) << name;
+  EXPECT_EQ(parsed({"trainer", "--init-from", "/w"}).chosen.at("--init-from").value, "set");
 }
 
 TEST(CommandLine, TheLastValueOfARepeatedOptionIsUsed) {
