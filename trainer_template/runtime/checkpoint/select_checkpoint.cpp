@@ -193,12 +193,15 @@ void again_while_others_save(const fs::path& root, const std::string& resume, Pr
   constexpr int kMost = 10;
   for (int i = 1;; ++i) {
     const std::string before = newest_of(root, resume, group);
+    const auto is_worth_a_try = [&] {
+      return i < kMost && newest_of(root, resume, group) != before;
+    };
     try {
       return load();
     } catch (const TrainError&) {
-      if (i == kMost || newest_of(root, resume, group) == before) throw;
+      if (!is_worth_a_try()) throw;
     } catch (const PeerFailed&) {
-      if (i == kMost || newest_of(root, resume, group) == before) throw;
+      if (!is_worth_a_try()) throw;
     }
   }
 }
