@@ -52,7 +52,7 @@ class NonFinite final : public Part {
   void check_weights(std::int64_t step, const ModelTensors& model) const;
 
   // Whether check_end() may fail: each of `steps` was skipped, or the loss of the latest is not
-  // finite. A skip because of fp16's loss scale says nothing of the weights.
+  // finite. A step that fp16's loss scaling skips is no sign of bad weights.
   bool may_fail(std::int64_t steps) const { return skips_ == steps || has_bad_loss_; }
   // Call it at the end of a run of `steps`, before its last save. Throws TrainError on all ranks if
   // each step was skipped, or the last ones were and the evaluation's loss is not finite.
