@@ -2,6 +2,7 @@
 """Runs every command of README.md, docs/use, docs/admin and docs/develop/cluster.md, on a cluster of its own.
 
     page_commands.py PLUGIN [PART_OF_A_PAGE'S_NAME...]      by ctest, which sets CLUSTER, CLUSTER_NAME and the folders
+    page_commands.py --read                                 reads all pages, and runs nothing
 
 The commands of a page are run in their order, in one folder that has this tree's folders, a train.py and a ./trainer.
 Each must end with 0, and its output must have each line that the page shows below `$ COMMAND`: numbers, times and
@@ -269,11 +270,16 @@ def run(command, folder, environment):
     return code, log.read_text(errors="replace")
 
 
+def read_pages():
+    """The commands, and what is wrong with the tables."""
+    commands = [command for page in PAGES for command in commands_of(page)]
+    return commands, [f"no command of a page is like: {pattern}" for pattern in {**NOT_RUN, **INSTEAD, **BEFORE}
+                      if pattern not in used]
+
+
 def run_pages(work, only):
     """On the login node of the cluster."""
-    commands = [command for page in PAGES for command in commands_of(page)]
-    failures = [f"no command of a page is like: {pattern}" for pattern in {**NOT_RUN, **INSTEAD, **BEFORE}
-                if pattern not in used]
+    commands, failures = read_pages()
     build, python = pathlib.Path(os.environ["BUILD_DIR"]), ROOT / ".venv/bin"
     tests = subprocess.run(["ctest", "--test-dir", build, "--show-only"], capture_output=True, text=True).stdout
     failures += [f"there is no test {name}" for name in re.findall(r"\w+\.\w+", " ".join(NOT_RUN.values()))
@@ -314,6 +320,9 @@ def run_pages(work, only):
 
 
 def main():
+    if sys.argv[1] == "--read":
+        commands, failures = read_pages()
+        sys.exit("\n".join(failures) or (None if commands else "the pages have no commands"))
     cluster, name = os.environ["CLUSTER"], os.environ["CLUSTER_NAME"] + "-pages"
     if sys.argv[1] == "--on-login-node":
         sys.exit(run_pages(pathlib.Path(sys.argv[2]), sys.argv[3:]))
