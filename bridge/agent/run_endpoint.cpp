@@ -170,11 +170,7 @@ Result<RunEndpoint> from_launcher(const LaunchOrigin& origin, const LaunchedTask
     if (const auto listening = listen_at_endpoint(run, *address); !listening)
       return listening.error();
   }
-  std::string token =
-      origin.facts && origin.facts->launcher == "openmpi" ? token_of_mpirun(environment) : "";
-  run.has_launchers_token = !token.empty();
-  if (token.empty() && launch->plan) token = launch->plan->token;
-  if (!token.empty()) run.key = RunKey::of_token(token);
+  if (launch->plan && !launch->plan->token.empty()) run.key = RunKey::of_token(launch->plan->token);
   if (layout.world_size != task.count) {
     return Error{formatted("WORLD_SIZE={}, but the launcher started {} tasks: unset it",
                            layout.world_size, task.count)};
@@ -412,11 +408,13 @@ Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const LaunchOri
     return Error{
         formatted("--role has {} bytes: expected at most {}", options.role.size(), kLongestName)};
   }
-  // mpirun gives all ranks its own, while an exported one, or that of --torch-env around mpirun,
-  // may be missing on other nodes.
-  const auto token =
-      rendezvous_token(options.rdzv_token_file, run->has_launchers_token ? EnvMap() : environment);
+  const bool has_all_agents = run->is_of_launcher && origin.facts;
+  const auto of_launcher =
+      has_all_agents ? token_of_launcher(*origin.facts, environment) : std::string();
+  auto token =
+      rendezvous_token(options.rdzv_token_file, of_launcher.empty() ? environment : EnvMap());
   if (!token) return Error{.message = token.error().message, .only_here = true};
+  if (token->empty()) *token = of_launcher;
   if (!token->empty()) {
     run->key = RunKey::of_token(*token);
   } else if (!run->key.has_token()) {

@@ -40,7 +40,6 @@ struct RunEndpoint {
   std::unique_ptr<CoordinatorRecord> record;  // instead of these two: etcd, or a file
   std::string run_id;
   RunKey key = RunKey::of_run_id("");  // of the token, where there is one
-  bool has_launchers_token = false;    // which the launcher gave all of its tasks
   RunShape shape;
   int order = -1;                 // as in Join
   std::string node;               // as in Join

@@ -141,10 +141,8 @@ Result<Launch> launch_from_launcher(LaunchFacts facts, const EnvMap& environment
                                     const LaunchSettings& settings) {
   auto step = step_options(environment, settings.options);
   if (!step) return step.error();
-  if (facts.launcher == "openmpi") {
-    // mpirun gives all ranks its own, while an exported one may be missing on other nodes.
-    if (auto token = token_of_mpirun(environment); !token.empty()) step->token = std::move(token);
-  }
+  if (auto token = token_of_launcher(facts, environment); !token.empty())
+    step->token = std::move(token);
   if (facts.nodes.empty())
     return launch_by_exchange(std::move(facts), *step, environment, settings);
   return launch_by_facts(std::move(facts), *step, environment, settings);

@@ -81,6 +81,10 @@ std::string token_of_mpirun(const EnvMap& environment) {
   return daemons && daemons->is_secret_random ? daemons->secret : "";
 }
 
+std::string token_of_launcher(const LaunchFacts& facts, const EnvMap& environment) {
+  return facts.launcher == "openmpi" ? token_of_mpirun(environment) : "";
+}
+
 Result<std::string> parse_orte_secret(std::string_view text) {
   constexpr std::size_t kDigits = 16;
   const auto first = take_until(text, '-'), second = text;

@@ -8,6 +8,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/result.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 
@@ -34,6 +35,11 @@ std::optional<MpirunDaemons> read_mpirun_daemons(const EnvMap& environment);
 // 32 hexadecimal digits that the ranks of this mpirun have and other users cannot guess; empty
 // where it gives none.
 std::string token_of_mpirun(const EnvMap& environment);
+
+// The one of the mpirun that started this rank; empty where another launcher did. It comes before
+// kTokenVariable: an exported one, or that of --torch-env around mpirun, may be missing on other
+// nodes.
+std::string token_of_launcher(const LaunchFacts& facts, const EnvMap& environment);
 
 // "8ab9e0efaf4826c6-8b979a31b6ee930f", whose parts may lack leading zeros: 32 digits.
 Result<std::string> parse_orte_secret(std::string_view text);
