@@ -89,6 +89,9 @@ std::optional<double> cycled_momentum(const LrSchedule& schedule, std::int64_t s
 // returns `base`.
 bool is_plateau(const LrSchedule& schedule);
 
+// Whether cycled_momentum() gives one.
+bool cycles_momentum(const LrSchedule& schedule);
+
 // Sets the learning rate of each step in the optimizer's parameter groups, as Python's
 // LRScheduler.step() does. Gives the same rates on all ranks.
 class LearningRates final : public Part {

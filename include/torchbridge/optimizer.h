@@ -127,6 +127,7 @@ struct OptimizerKind {
   std::string name;
   std::unique_ptr<Optimizer> (*make)(std::vector<ParameterGroup> groups);
   double weight_decay = 0, beta2 = 0.999;  // where none is set
+  bool has_momentum = true;                // it uses OptimizerOptions::momentum
 };
 const std::vector<OptimizerKind>& optimizer_kinds();
 // Throws c10::Error if none has this name.

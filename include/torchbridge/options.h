@@ -107,6 +107,8 @@ struct Options {
   const TaskRegistration* kind = nullptr;      // of `task`
   const Preemption* preemption = nullptr;      // what run_trainer() records; null: nothing stops
   std::map<std::string, ChosenOption> chosen;  // all options by name: "--lr"
+  // Those that the user gave in vain: "--keep has no effect without --checkpoint-dir".
+  std::vector<std::string> without_effect;
 
   TaskSettings task_settings() const { return {data, model}; }
   // Whether the number of epochs ends the run: --max-steps alone does it else.

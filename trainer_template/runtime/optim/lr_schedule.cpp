@@ -232,7 +232,7 @@ double learning_rate(const LrSchedule& schedule, double base, std::int64_t step)
 }
 
 std::optional<double> cycled_momentum(const LrSchedule& schedule, std::int64_t step) {
-  if (!is(schedule, "one-cycle") || !schedule.cycle_momentum) return std::nullopt;
+  if (!cycles_momentum(schedule)) return std::nullopt;
   const auto warmup = static_cast<double>(schedule.warmup_steps);
   return one_cycle_value(
       schedule, {schedule.max_momentum, schedule.base_momentum, schedule.max_momentum},
@@ -240,5 +240,9 @@ std::optional<double> cycled_momentum(const LrSchedule& schedule, std::int64_t s
 }
 
 bool is_plateau(const LrSchedule& schedule) { return is(schedule, "plateau"); }
+
+bool cycles_momentum(const LrSchedule& schedule) {
+  return is(schedule, "one-cycle") && schedule.cycle_momentum;
+}
 
 }  // namespace torchbridge::train

@@ -26,8 +26,8 @@ void Optimizer::step(double lr) {
 const std::vector<OptimizerKind>& optimizer_kinds() {
   static const std::vector<OptimizerKind> kinds = {
       {"sgd", make_sgd, 0},
-      {"adam", make_adam, 0},
-      {"adamw", make_adamw, 0.01},
+      {"adam", make_adam, 0, 0.999, false},
+      {"adamw", make_adamw, 0.01, 0.999, false},
   };
   return kinds;
 }

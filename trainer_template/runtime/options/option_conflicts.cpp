@@ -72,4 +72,42 @@ void check_together(const Options& options) {
   }
 }
 
+std::vector<std::string> options_without_effect(
+    const Options& options, const std::function<bool(const std::string&)>& is_given) {
+  const bool saves = !options.checkpoints.folder.empty();
+  const bool is_fp16 = options.precision == Precision::kFp16;
+  const OptimizerKind& optimizer = optimizer_kind(options.optimizer);
+  const bool decays = options.weight_decay.value_or(optimizer.weight_decay) > 0;
+  const struct {
+    bool has_effect;
+    std::vector<std::string> names;
+    std::string others;
+  } kGroups[] = {
+      {optimizer.has_momentum, {"--momentum"}, "with --optimizer " + options.optimizer},
+      {!optimizer.has_momentum || !cycles_momentum(options.parsed_schedule),
+       {"--momentum"},
+       "with --lr-schedule one-cycle, which sets it unless cycle_momentum=false"},
+      {decays, {"--no-decay", "--no-decay-1d"}, "with a weight decay of 0"},
+      {is_fp16, {"--loss-scale"}, "without --precision fp16"},
+      {is_fp16 || options.on_nan == OnNan::kSkip,
+       {"--max-skips"},
+       "without --on-nan skip or --precision fp16"},
+      {options.zero == 1, {"--zero-gradients"}, "without --zero 1"},
+      {saves,
+       {"--checkpoint-every", "--keep", "--keep-every", "--async-save", "--save-mb-per-s"},
+       "without --checkpoint-dir"},
+      {saves && options.checkpoints.async, {"--on-pending-save"}, "without --async-save"},
+      {options.profile > 0, {"--profile-file"}, "without --profile"},
+      {false, {"--generate-length", "--temperature"}, "without --generate"},
+  };
+  std::vector<std::string> lines;
+  for (const auto& group : kGroups) {
+    for (const std::string& name : group.names) {
+      if (!group.has_effect && is_given(name))
+        lines.push_back(formatted("{} has no effect {}", name, group.others));
+    }
+  }
+  return lines;
+}
+
 }  // namespace torchbridge::train

@@ -117,8 +117,9 @@ RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& 
     events_ = std::make_unique<EventFile>(is_reporter_ ? options.tensorboard : "", start.step);
     if (is_reporter_) writer_ = std::make_unique<Background>("writes metrics");
   });
-  if (is_reporter_ && !options.quiet)
-    print_settings(options, group, model, start, total_steps, checkpoints);
+  if (!is_reporter_) return;
+  for (const std::string& line : options.without_effect) print_message(line);
+  if (!options.quiet) print_settings(options, group, model, start, total_steps, checkpoints);
 }
 
 void RunLog::write(StepMetrics record) {

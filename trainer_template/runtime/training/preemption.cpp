@@ -103,7 +103,7 @@ void handle(int number, void (*handler)(int), struct sigaction& before) {
 }
 
 std::string ending(bool saves) {
-  return saves ? "; the last checkpoint is kept\n"
+  return saves ? "; what was saved before is kept\n"
                : "; nothing is saved without --checkpoint-dir\n";
 }
 

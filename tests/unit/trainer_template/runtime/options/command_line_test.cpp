@@ -338,6 +338,54 @@ TEST(CommandLine, RejectsConflictingOptions) {
       "give --zero-gradients all-reduce (see --help)");
 }
 
+TEST(CommandLine, NamesOptionsThatHaveNoEffect) {
+  const struct {
+    std::vector<std::string> words, with_effect;
+    std::string expected;
+  } kCases[] = {
+      {{"--momentum", "0.5", "--optimizer", "adamw"},
+       {"--optimizer", "sgd"},
+       "--momentum has no effect with --optimizer adamw"},
+      {{"--momentum", "0.5", "--lr-schedule", "one-cycle"},
+       {"--lr-schedule", "one-cycle:cycle_momentum=false"},
+       "--momentum has no effect with --lr-schedule one-cycle, which sets it unless "
+       "cycle_momentum"},
+      {{"--no-decay-1d"},
+       {"--weight-decay", "0.1"},
+       "--no-decay-1d has no effect with a weight decay of 0"},
+      {{"--loss-scale", "8"}, {"--precision", "fp16"}, "without --precision fp16"},
+      {{"--max-skips", "8"}, {"--on-nan", "skip"}, "without --on-nan skip or --precision fp16"},
+      {{"--zero-gradients", "all-reduce"}, {"--zero", "1"}, "without --zero 1"},
+      {{"--checkpoint-every", "5"}, {"--checkpoint-dir", "c"}, "--checkpoint-every has no effect"},
+      {{"--on-pending-save", "skip", "--checkpoint-dir", "c"},
+       {"--async-save"},
+       "--on-pending-save has no effect without --async-save"},
+      {{"--profile-file", "x"},
+       {"--profile", "1"},
+       "--profile-file has no effect without --profile"},
+      {{"--temperature", "1"}, {}, "--temperature has no effect without --generate"},
+  };
+  for (auto [words, with_effect, expected] : kCases) {
+    words.insert(words.begin(), "trainer");
+    const std::vector<std::string> lines = parsed(words).without_effect;
+    ASSERT_EQ(lines.size(), 1u) << expected;
+    EXPECT_NE(lines[0].find(expected), std::string::npos) << lines[0];
+    if (with_effect.empty()) continue;
+    words.insert(words.end(), with_effect.begin(), with_effect.end());
+    EXPECT_EQ(parsed(words).without_effect, std::vector<std::string>());
+  }
+  EXPECT_EQ(parsed({"trainer"}).without_effect, std::vector<std::string>());
+  // A file that gives each option its default.
+  TemporaryFolder folder;
+  try {
+    parsed({"trainer", "--print-config"});
+  } catch (const EarlyExit& printed) {
+    folder.write("all.toml", printed.what());
+  }
+  EXPECT_EQ(parsed({"trainer", "--config", folder / "all.toml"}).without_effect,
+            std::vector<std::string>());
+}
+
 TEST(CommandLine, GradCommImpliesDdpsAllReduce) {
   EXPECT_EQ(parsed({"trainer", "--zero", "1"}).gradient_average(), GradientAverage::kAuto);
   EXPECT_EQ(parsed({"trainer", "--zero", "1", "--grad-comm", "bf16"}).gradient_average(),
