@@ -1,4 +1,4 @@
-# Finds libpmix: target PMIx::PMIx.
+# Finds libpmix, which programs open when they need it: PMIx_INCLUDE_DIR, PMIx_LIBRARY.
 find_package(PkgConfig QUIET)
 if(PkgConfig_FOUND)
   pkg_check_modules(PC_PMIX QUIET pmix)
@@ -12,8 +12,3 @@ find_package_handle_standard_args(PMIx REQUIRED_VARS PMIx_LIBRARY PMIx_INCLUDE_D
   REASON_FAILURE_MESSAGE
   "install the package: Debian libpmix-dev (scripts/setup does), EL pmix-devel, or configure with \
 -DTORCHBRIDGE_PMIX=OFF")
-if(PMIx_FOUND AND NOT TARGET PMIx::PMIx)
-  add_library(PMIx::PMIx UNKNOWN IMPORTED)
-  set_target_properties(PMIx::PMIx PROPERTIES
-    IMPORTED_LOCATION ${PMIx_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${PMIx_INCLUDE_DIR})
-endif()

@@ -42,7 +42,7 @@ configure_package_config_file(cmake/torchbridgeConfig.cmake.in ${PROJECT_BINARY_
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/torchbridgeConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/package/ DESTINATION ${package})
-install(FILES cmake/FindLibtorch.cmake cmake/FindPMIx.cmake cmake/TorchbridgeProgram.cmake DESTINATION ${package})
+install(FILES cmake/FindLibtorch.cmake cmake/TorchbridgeProgram.cmake DESTINATION ${package})
 
 # Removes gcc's LTO sections, which only the same version of gcc reads: with another one programs would not link.
 # --strip does not handle static libraries, so their debug symbols are removed here.

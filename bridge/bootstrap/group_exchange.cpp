@@ -22,7 +22,10 @@ class GroupExchange : public Exchange {
     if (!gathered) return Error{gathered.error().message};  // every rank has it
     if (gathered->unreached.empty()) return std::move(gathered->values);
     auto other = fallback_();
-    if (!other) return Error{gathered->unreached + "; " + other.error().message};
+    if (!other) {
+      return Error{.message = gathered->unreached + "; " + other.error().message,
+                   .only_here = other.error().only_here};
+    }
     const auto left =
         std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(1));
     auto found = (*other)->all_gather(value, left);

@@ -6,6 +6,7 @@
 #endif
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/find_function.h"
 #include "bridge/base/message_text.h"
 
 namespace torchbridge {
@@ -24,12 +25,6 @@ struct Curl {
   decltype(&curl_slist_append) slist_append = nullptr;
   decltype(&curl_slist_free_all) slist_free_all = nullptr;
 };
-
-template <class Function>
-bool find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function != nullptr;
-}
 
 constexpr std::size_t kLongestAnswer = 1 << 20;
 
@@ -88,14 +83,14 @@ Result<std::unique_ptr<HttpClient>> HttpClient::open(HttpSettings settings) {
   void* library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) library = dlopen("libcurl-gnutls.so.4", RTLD_NOW | RTLD_LOCAL);
   Curl curl;
-  const bool is_complete = library && find(library, "curl_easy_init", curl.easy_init) &&
-                           find(library, "curl_easy_setopt", curl.easy_setopt) &&
-                           find(library, "curl_easy_perform", curl.easy_perform) &&
-                           find(library, "curl_easy_getinfo", curl.easy_getinfo) &&
-                           find(library, "curl_easy_strerror", curl.easy_strerror) &&
-                           find(library, "curl_easy_cleanup", curl.easy_cleanup) &&
-                           find(library, "curl_slist_append", curl.slist_append) &&
-                           find(library, "curl_slist_free_all", curl.slist_free_all);
+  const bool is_complete = library && find_function(library, "curl_easy_init", curl.easy_init) &&
+                           find_function(library, "curl_easy_setopt", curl.easy_setopt) &&
+                           find_function(library, "curl_easy_perform", curl.easy_perform) &&
+                           find_function(library, "curl_easy_getinfo", curl.easy_getinfo) &&
+                           find_function(library, "curl_easy_strerror", curl.easy_strerror) &&
+                           find_function(library, "curl_easy_cleanup", curl.easy_cleanup) &&
+                           find_function(library, "curl_slist_append", curl.slist_append) &&
+                           find_function(library, "curl_slist_free_all", curl.slist_free_all);
   if (!is_complete)
     return Error{formatted("etcd needs libcurl.so.4 (Debian: libcurl4): {}", dlerror())};
   return std::unique_ptr<HttpClient>(std::make_unique<CurlClient>(curl, std::move(settings)));

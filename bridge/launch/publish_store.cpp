@@ -282,7 +282,10 @@ Result<StoreAddress> publish_store(LaunchFacts& facts, Exchange& exchange,
   }
   const auto texts = exchange.all_gather(own.text(), timeout);
   if (!store) return Error{.message = store.error().message, .only_here = true};
-  if (!texts) return Error{facts.launcher + ": " + texts.error().message};
+  if (!texts) {
+    return Error{.message = facts.launcher + ": " + texts.error().message,
+                 .only_here = texts.error().only_here};
+  }
   std::vector<RankRecord> records;
   for (const auto& text : *texts) {
     auto record = RankRecord::parse(text);

@@ -1,9 +1,9 @@
 // What ProcessGroupGloo.hpp must see of gloo, whose headers the libtorch wheel does not ship.
 //
 // Only pointers to these types cross between our code and libtorch, which makes and uses the
-// objects. Nothing here may be constructed, derived from or called by us. The folder is in the
-// include path of the sources that make gloo's backend or ask for its kind, and of programs of
-// tests.
+// objects. Nothing here may be constructed, derived from or called by us; train.links compares
+// the trainer with libtorch. The folder is in the include path of the sources that make gloo's
+// backend or ask for its kind, and of programs of tests.
 #pragma once
 
 #include <chrono>
