@@ -118,8 +118,8 @@ class Session {
 
   // Evaluations also evaluate this model, once a name, with the task's loss and metrics:
   // eval_NAME_loss in metrics files, and so on. Schedules and early stop follow the model that is
-  // trained. Its weights and buffers are the same on all ranks. It must outlive the session. Call
-  // it before begin().
+  // trained. Its weights are the same on all ranks; all ranks get rank 0's buffers. It must outlive
+  // the session. Call it before begin().
   void evaluate(const std::string& name, Model& model);
 
   // Once, before the first step: opens what is written, gives the parts of the run their state, and

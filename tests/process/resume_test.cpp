@@ -126,6 +126,23 @@ TEST_F(Resume, AnEvaluationIsThatOfTheCheckpoint) {
   }
 }
 
+// Of another model, too, whose statistics are those of each rank's own batches until then.
+TEST_F(Resume, AnEvaluationOfAnotherModelIsThatOfTheCheckpoint) {
+  const auto evaluated = [&](const std::string& metrics) {
+    Ranks ranks(
+        2, {in_build("bin/averaged_trainer"), "--data", in_source("data/digits"), "--max-steps",
+            "30", "--quiet", "--metrics", folder_ / metrics, "--checkpoint-dir", folder_ / "runs"});
+    expect_success(ranks);
+    return ranks.out(0).substr(0, ranks.out(0).find(" samples/s"));
+  };
+  const auto without_speed = [](const std::string& line) {
+    return line.substr(0, line.rfind(','));
+  };
+  const std::string trained = without_speed(evaluated("trained.jsonl"));
+  EXPECT_TRUE(contains(trained, "mean_loss ")) << trained;
+  EXPECT_EQ(without_speed(evaluated("loaded.jsonl")), trained);
+}
+
 // The first loss scale overflows; the learning rate is reduced while the loss stays high.
 TEST_F(Resume, KeepsLossScaleAndPlateau) {
   options_ = {"--precision",

@@ -19,6 +19,7 @@
 #include "trainer_template/runtime/base/failpoint.h"
 #include "trainer_template/runtime/base/own_name.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
+#include "trainer_template/runtime/ddp/parameter_sync.h"
 #include "trainer_template/runtime/optim/joined_optimizer.h"
 #include "trainer_template/runtime/run/load_or_begin.h"
 #include "trainer_template/runtime/run/part_buckets.h"
@@ -438,6 +439,7 @@ EvaluationEnd Session::evaluate_all(const EvaluationOptions& options) {
   others.forward = {};  // --compiled-eval is of the model that is trained
   for (const auto& [name, model] : run.evaluated) {
     if (!all.result) return all;
+    broadcast_values(model.buffers(), run.group);
     EvaluationEnd one = evaluate_one(model, others);
     if (!one.result) return one;
     all.result->metrics.emplace_back(name + "_loss", one.result->loss);
