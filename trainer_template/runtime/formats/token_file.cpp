@@ -17,6 +17,7 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::uint32_t kMagic = 20240520, kMagicOfFourBytes = 20240801, kVersion = 1;
 constexpr std::uint64_t kHeaderSize = 1024, kFieldsSize = 12;
+constexpr char kOneByte[] = "one byte";
 
 // REQUIRES: offset + 4 <= bytes.size().
 std::uint32_t little_endian(std::span<const std::uint8_t> bytes, std::size_t offset) {
@@ -57,24 +58,32 @@ Result<TokenLayout> llm_c_layout(std::span<const std::uint8_t> head, std::uint64
 }
 
 // What a file without a header holds if its first tokens cannot be of two bytes; empty if they can.
-// Read as two bytes, the upper parts of wider tokens are 0, and tokens of one byte come in pairs of
-// small bytes.
+// Read as two bytes, the upper parts of wider tokens are below 4 (of vocabularies of up to 262144),
+// and tokens of one byte come in pairs of small bytes, of which both have the same values. The
+// upper byte of a token of two bytes has few values, or others than the lower one.
 std::string other_width(std::span<const std::uint16_t> tokens) {
   constexpr std::size_t kEnough = 1024, kQuarter = kEnough / 4;
-  constexpr std::uint16_t kLargeBytes = 0x8080, kUpperByte = 0xff00;
+  constexpr std::uint16_t kLargeBytes = 0x8080;
   if (tokens.size() < kEnough) return {};
-  std::array<std::size_t, 4> zeros{};
-  std::size_t with_upper_byte = 0, with_large_byte = 0;
+  std::array<std::size_t, 4> small{}, zeros{};
+  std::array<std::size_t, 256> upper{}, lower{};
+  std::size_t with_large_byte = 0;
   for (std::size_t i = 0; i < kEnough; ++i) {
+    if (tokens[i] < 4) ++small[i % 4];
     if (tokens[i] == 0) ++zeros[i % 4];
-    if ((tokens[i] & kUpperByte) != 0) ++with_upper_byte;
     if ((tokens[i] & kLargeBytes) != 0) ++with_large_byte;
+    ++upper[tokens[i] >> 8];
+    ++lower[tokens[i] & 0xff];
   }
-  if (zeros[1] == kQuarter && zeros[3] == kQuarter) {
-    if (zeros[0] + zeros[2] < kQuarter) return "four bytes";
-    if (zeros[2] == kQuarter && zeros[0] < kQuarter / 2) return "eight bytes";
+  if (small[1] == kQuarter) {
+    if (small[3] == kQuarter && small[0] + small[2] < kQuarter) return "four bytes";
+    if (zeros[2] == kQuarter && zeros[3] == kQuarter && small[0] < kQuarter / 2)
+      return "eight bytes";
   }
-  return with_large_byte == 0 && with_upper_byte > kEnough / 2 ? "one byte" : "";
+  std::size_t common = 0;  // that the two distributions share, but for 0
+  for (std::size_t value = 1; value < upper.size(); ++value)
+    common += std::min(upper[value], lower[value]);
+  return with_large_byte == 0 && common > kEnough / 2 ? kOneByte : "";
 }
 
 }  // namespace
@@ -111,8 +120,9 @@ TokenFile::TokenFile(const std::filesystem::path& path, TokenFormat format)
   if (format != TokenFormat::kAuto || layout->offset != 0) return;
   if (const std::string width = other_width(tokens_); !width.empty()) {
     throw TrainError(
-        formatted("{}: holds tokens of {}, expected two bytes each: write them as numpy.uint16",
-                  path.string(), width));
+        formatted("{}: holds tokens of {}, expected two bytes each: write them as numpy.uint16{}",
+                  path.string(), width,
+                  width == kOneByte ? "; if they are, give the file llm.c's header" : ""));
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 
+#include <map>
+
 #include <torchbridge/errors.h>
 
 #include "tests/support/temporary_folder.h"
@@ -65,7 +67,9 @@ TEST(TokenFile, NamesFileOffsetAndExpectation) {
 }
 
 TEST(TokenFile, NoticesTokensOfOtherWidths) {
-  std::string one, two, four, eight;
+  const std::string text = "In the beginning God created the heaven and the earth.\n";
+  std::string one, two, four, eight, large, bits;
+  std::map<int, std::string> behind = {{255, ""}, {256, ""}, {1000, ""}, {1024, ""}};
   for (int i = 0; i < 3000; ++i) {
     const int token = i * 7919 % 50257;
     const std::string bytes = {static_cast<char>(token & 0xff), static_cast<char>(token >> 8)};
@@ -73,6 +77,13 @@ TEST(TokenFile, NoticesTokensOfOtherWidths) {
     two += bytes;
     four += bytes + std::string(2, '\0');
     eight += bytes + std::string(6, '\0');
+    large += bytes + std::string{static_cast<char>(i % 4), '\0'};
+    // A text's bytes behind reserved ids.
+    for (auto& [offset, all] : behind) {
+      const int id = text[static_cast<std::size_t>(i) % text.size()] + offset;
+      all += {static_cast<char>(id & 0xff), static_cast<char>(id >> 8)};
+    }
+    bits += {static_cast<char>(i % 5 == 0), '\0'};
   }
   const struct {
     std::string bytes, expected;
@@ -82,6 +93,12 @@ TEST(TokenFile, NoticesTokensOfOtherWidths) {
       {one, "holds tokens of one byte, expected two bytes each: write them as numpy.uint16"},
       {four, "holds tokens of four bytes"},
       {eight, "holds tokens of eight bytes"},
+      {large, "holds tokens of four bytes"},
+      {behind[255], ""},
+      {behind[256], ""},
+      {behind[1000], ""},
+      {behind[1024], ""},
+      {bits, ""},
       {"\x93NUMPY\1\2" + two, "is a NumPy file (.npy), expected the tokens alone"},
   };
   for (const auto& c : kCases) {
