@@ -159,7 +159,7 @@ TEST_F(DifferentOptions, AreRejectedByNameOrHarmless) {
                       {"--tensorboard", "", folder_ / "events"},
                       {"--no-grad-norm", "false", "true"},
                       {"--peak-tflops", "0", "1"},
-                      {"--profile", "0", "2"},
+                      {"--profile", "1", "2"},
                       {"--profile-file", folder_ / "zero$RUN", folder_ / "one$RUN"},
                       {"--progress", "lines", "bar"},
                       {"--quiet", "true", "false"},
