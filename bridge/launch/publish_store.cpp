@@ -195,6 +195,8 @@ Result<std::unique_ptr<Exchange>> connect_by_daemons(const LaunchFacts& facts,
   const bool may_be_alone = daemons.nodes.empty() && !daemons.on_mpirun_host;
   if (may_be_alone) group.connect_timeout = kWithoutList;
   if (!daemons.on_mpirun_host) {
+    // Such as docker0, which has the same address on each host.
+    std::erase_if(daemons.mpirun_host, is_own_address);
     group.first_hosts = std::move(daemons.mpirun_host);
     group.other_hosts = std::move(daemons.nodes);
   }

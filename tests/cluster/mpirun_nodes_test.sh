@@ -73,8 +73,17 @@ if [[ -x $openmpi_ranks ]] && command -v mpirun.openmpi >/dev/null; then
   chmod +x "$work/in_full"
   on_n0 sed 's/ n[0-9]$/&.in.full/' /etc/hosts >"$work/hosts"
   for node in n0 n1 n2; do "$cluster" exec --name "$name" --node "$node" -- mount --bind "$work/hosts" /etc/hosts; done
-  limit=8 expect "$(layout openmpi)" on_n0 mpirun.openmpi --mca plm_rsh_agent "$work/in_full" \
-    --host n2.in.full:2,n1.in.full:1 -np 3 "$print_launch"
+  for bridges in without with; do
+    limit=8 expect "$(layout openmpi)" on_n0 mpirun.openmpi --mca plm_rsh_agent "$work/in_full" \
+      --host n2.in.full:2,n1.in.full:1 -np 3 "$print_launch"
+    [[ $bridges == without ]] || break
+    # With an interface that has the same address on each host, as Docker's.
+    for node in n0 n1 n2; do
+      "$cluster" exec --name "$name" --node "$node" -- sh -c \
+        'ip link add docker0 type bridge && ip address add 172.17.0.1/16 dev docker0 && ip link set docker0 up'
+    done
+  done
+  for node in n0 n1 n2; do "$cluster" exec --name "$name" --node "$node" -- ip link del docker0; done
   for node in n0 n1 n2; do "$cluster" exec --name "$name" --node "$node" -- umount /etc/hosts; done
   # PMIx is used only where mpirun's secret is missing.
   pmix='echo "rank $OMPI_COMM_WORLD_RANK PMIX_MCA_gds=$PMIX_MCA_gds"'
