@@ -335,7 +335,8 @@ Status listen_at_endpoint(RunEndpoint& run, const std::string& address) {
 }
 
 Result<LaunchedTask> launched_task(const LaunchOrigin& origin) {
-  if (origin.launcher == nullptr) return LaunchedTask{};
+  // A worker of the task's own agent starts a run of its own.
+  if (origin.launcher == nullptr || origin.set_by == SetBy::kRun) return LaunchedTask{};
   const auto& facts = origin.facts;
   if (!facts) return origin.facts_error;
   LaunchedTask task{facts->rank, facts->world_size, is_typed_in_shell_of_step(origin.environment),

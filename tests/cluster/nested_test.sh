@@ -63,6 +63,12 @@ expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm s
   on_login env $complete RANK=1 srun -N1 -n1 bash -c "$torchbridge exec -- true; exit \$?"
 
 # Ranks of two steps: in the task itself nobody sees who set them, and the line names the way.
+expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 1" 20 \
+  on_login env $complete RANK=1 srun -N1 -n1 $hidden bash -c "$torchbridge exec -- true; exit \$?"
+
+# A run of its own inside a worker of the task's agent.
+expect $'0/2 0/2 0/1\n1/2 1/2 0/1' on_login srun -N2 -n2 "$torchbridge" run --nproc-per-node 1 sh -c \
+  "[ \$RANK = 0 ] || exit 0; exec $torchbridge run --nproc-per-node 2 --no-python sh -c '$show'"
 joined="WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MASTER_ADDR=n0 MASTER_PORT=29722"
 expect_error "torchbridge: RANK='1' .*; to join ranks that slurm starts one by one, .* sh -c 'RANK=1 ... COMMAND; " 20 \
   on_login srun -N1 -n1 bash -c "RANK=1 $joined $torchbridge exec -- true"
