@@ -120,21 +120,38 @@ std::vector<std::string> names_of_ancestors(const std::vector<ProcessEntry>& pro
   return names;
 }
 
-bool is_in_step_of_slurm() {
+std::string step_of_cgroup() {
   const auto cgroups = read_text("/proc/self/cgroup");
-  return cgroups && *cgroups && has_step_of_slurm(**cgroups);
+  return cgroups && *cgroups ? step_in_cgroups(**cgroups) : "";
 }
 
-bool has_step_of_slurm(std::string_view cgroups) {
-  constexpr std::string_view kStep = "/step_";
+bool is_in_step_of_slurm() {
+  const std::string step = step_of_cgroup();
+  return !step.empty() && parse_integer(step.substr(step.find('.') + 1), 0, INT64_MAX);
+}
+
+std::string step_in_cgroups(std::string_view cgroups) {
+  constexpr std::string_view kJob = "job_", kStep = "/step_";
+  constexpr std::size_t kSluidSize = 14;  // "sEKNKTV3WPV500"
   while (!cgroups.empty()) {
     const std::string_view line = take_until(cgroups, '\n');
-    const auto job = line.find("/job_"), step = line.find(kStep);
-    if (job >= step || step == line.npos) continue;
-    const std::string_view id = line.substr(step + kStep.size(), 1);
-    if (id >= "0" && id <= "9") return true;
+    const auto step = line.rfind(kStep);  // the innermost: a Slurm may run in a job of another
+    if (step == line.npos) continue;
+    std::string_view job = line.substr(0, step), id = line.substr(step + kStep.size());
+    job.remove_prefix(std::min(job.rfind('/') + 1, job.size()));
+    id = take_until(id, '/');
+    id = take_until(id, '+');  // a component's number
+    const bool is_number = parse_integer(id, 0, INT64_MAX).has_value();
+    if (!is_number && id != "batch" && id != "extern" && id != "interactive") continue;
+    if (job.starts_with(kJob)) {
+      job.remove_prefix(kJob.size());
+      if (!parse_integer(job, 0, INT64_MAX)) continue;
+    } else if (job.size() != kSluidSize || job.front() != 's') {
+      continue;
+    }
+    return std::string(job) + "." + std::string(id);
   }
-  return false;
+  return "";
 }
 
 std::vector<int> children_of(int id) {

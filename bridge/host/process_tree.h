@@ -43,12 +43,16 @@ std::int64_t start_ticks(int id);
 // which a container with its own process ids does not hide.
 std::vector<std::string> names_of_ancestors(const std::vector<ProcessEntry>& processes);
 
-// Whether this process is in the cgroup of a step.
+// The step in whose cgroup this process is, as in ProcessEntry; empty where none is seen.
+std::string step_of_cgroup();
+
+// Whether that is a step of srun, and none of a batch script or of Slurm's own.
 bool is_in_step_of_slurm();
 
-// Whether a line of /proc/PID/cgroup is of tasks of a step, as ".../job_5/step_0/task_1"; not those
-// of a batch script or of Slurm's own processes.
-bool has_step_of_slurm(std::string_view cgroups);
+// "5.0", "5.batch", "5.extern" or "5.interactive" of a line ".../job_5/step_0/task_1" of
+// /proc/PID/cgroup; empty where no line is like that. Slurm 26.05 gives a job another name there,
+// its SLUID: "sEKNKTV3WPV500.0".
+std::string step_in_cgroups(std::string_view cgroups);
 
 // The children of a process as far as /proc shows them, those that have ended and are not yet
 // waited for included.

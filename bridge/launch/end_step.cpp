@@ -15,7 +15,7 @@ namespace torchbridge {
 bool has_step_of_several(const LaunchOrigin& origin) {
   const auto& facts = origin.facts;
   return !origin.is_of_mpirun() && facts && facts->launcher == "slurm" && facts->world_size > 1 &&
-         !has_terminal_of_step(origin.environment);
+         origin.is_seen_in_step && !has_terminal_of_step(origin.environment);
 }
 
 namespace {

@@ -9,8 +9,10 @@
 #include <tuple>
 #include <utility>
 
+#include "bridge/base/hostlist.h"
 #include "bridge/base/message_text.h"
 #include "bridge/core/launchers/pals.h"
+#include "bridge/core/launchers/slurm.h"
 #include "bridge/core/user_values.h"
 #include "bridge/launch/publish_store.h"
 #include "bridge/net/address.h"
@@ -44,6 +46,11 @@ Result<LaunchFacts> read_facts(const Launcher& launcher, const EnvMap& environme
       "MASTER_ADDR and MASTER_PORT for every rank"};
 }
 
+// Whether nothing above this process is hidden.
+bool is_all_seen(const std::vector<ProcessEntry>& processes) {
+  return !processes.empty() && processes.back().id == 1 && has_process_ids_of_host();
+}
+
 // Whether the variables of a task of srun have come to a process that is not below that task, as by
 // ssh, or in a shell of tmux: all above it are seen, no launcher is among them, and its cgroup is
 // none of a step. What a container's engine starts is not below it either, and may be the task.
@@ -52,9 +59,8 @@ bool has_left_task(const EnvMap& environment, const std::vector<ProcessEntry>& p
     return launcher_with_process(process.name) != nullptr || process.name == "conmon" ||
            process.name.starts_with("containerd-shim");
   };
-  return environment.has("SLURM_TASK_PID") && !processes.empty() && processes.back().id == 1 &&
-         has_process_ids_of_host() && std::ranges::none_of(processes, may_be_between) &&
-         !is_in_step_of_slurm();
+  return environment.has("SLURM_TASK_PID") && is_all_seen(processes) &&
+         std::ranges::none_of(processes, may_be_between) && !is_in_step_of_slurm();
 }
 
 Error left_task(const LaunchFacts& facts) {
@@ -64,26 +70,68 @@ Error left_task(const LaunchFacts& facts) {
                 facts.rank, facts.world_size, facts.job_id, facts.step_id)};
 }
 
-// Whether no launcher has started this process, but a batch script or a shell of salloc has. Slurm
-// gives these the variables of the step in which they were submitted.
-bool is_of_job_alone(const EnvMap& environment, const std::vector<ProcessEntry>& processes) {
+// By its variables alone: whether they are of a step in which the job was submitted, which Slurm
+// passes on. A step's nodes are the job's, this node is one of them, and has all tasks that the
+// counts say.
+bool has_outer_step(const EnvMap& environment) {
+  const auto step = read_slurm_step(environment);
+  auto job = parse_hostlist(environment.get("SLURM_JOB_NODELIST").value_or(""));
+  if (!step || step->heterogeneous || !job || job->empty()) return false;
+  std::vector<std::string> nodes = step->nodes;
+  std::ranges::sort(nodes);
+  std::ranges::sort(*job);
+  // srun leaves the list of nodes that it inherits, and sets their number.
+  const bool has_own_number = environment.get("SLURM_NNODES") == std::to_string(nodes.size());
+  if (!has_own_number && !std::ranges::includes(*job, nodes)) return true;
+  const auto name = environment.get("SLURMD_NODENAME");
+  if (!name) return false;
+  const auto own = std::ranges::find(step->nodes, *name);
+  if (own == step->nodes.end()) return true;
+  const auto task = read_slurm(environment);
+  const auto at = static_cast<std::size_t>(own - step->nodes.begin());
+  return task && at < step->tasks_per_node.size() && !task->ranks_here.empty() &&
+         std::ssize(task->ranks_here) != step->tasks_per_node[at];
+}
+
+// The step that /proc shows above this process, as in ProcessEntry, or "salloc"; empty where it
+// shows none, or another launcher before it.
+std::string step_above(const std::vector<ProcessEntry>& processes) {
   for (const auto& process : processes) {
-    if (process.name == "salloc") return true;
-    if (process.step.empty() && launcher_with_process(process.name) != nullptr) return false;
-    if (process.step.empty()) continue;
-    for (const char* own : {".batch", ".interactive", ".extern"}) {
-      if (process.step.ends_with(own)) return true;
-    }
-    // A component of a heterogeneous step has "7.0+1", and in a heterogeneous job the id of a job
-    // of its own.
-    const std::string above = process.step.substr(0, process.step.find('+'));
-    const auto job = environment.get("SLURM_JOB_ID"), step = environment.get("SLURM_STEP_ID");
-    const bool has_number =
-        parse_integer(above.substr(above.find('.') + 1), 0, INT32_MAX).has_value();
-    return has_number && job && step && !environment.has("SLURM_HET_SIZE") &&
-           above != std::string(*job) + "." + std::string(*step);
+    if (process.name == "salloc") return process.name;
+    if (!process.step.empty()) return process.step;
+    if (launcher_with_process(process.name) != nullptr) return "";
   }
-  return false;
+  return "";
+}
+
+// The step in whose cgroup this process is, where it is of this job; else empty. A process that
+// pam_slurm_adopt has adopted is below no step.
+std::string step_by_cgroup(const EnvMap& environment) {
+  const std::string found = step_of_cgroup(), id = found.substr(found.find('.') + 1);
+  const std::string job = found.substr(0, found.find('.'));
+  const bool has_number = parse_integer(job, 0, INT64_MAX).has_value();
+  if (found.empty() || id == "extern") return "";
+  if (has_number && environment.get("SLURM_JOB_ID") != job) return "";
+  const bool is_own = !parse_integer(id, 0, INT64_MAX);
+  return is_own || environment.get("SLURM_STEP_ID") == id ? found : "";
+}
+
+// Whether no launcher has started this process, but a batch script or a shell of salloc has, below
+// this step. Slurm gives these the variables of the step in which they were submitted.
+bool is_of_job_alone(const std::string& step_above, const EnvMap& environment) {
+  if (step_above == "salloc") return true;
+  for (const char* own : {".batch", ".interactive", ".extern"}) {
+    if (step_above.ends_with(own)) return true;
+  }
+  // A component of a heterogeneous step has "7.0+1", and in a heterogeneous job the id of a job of
+  // its own. In a cgroup the job may have a name instead.
+  const std::string above = step_above.substr(0, step_above.find('+'));
+  const auto dot = above.find('.');
+  const auto job = environment.get("SLURM_JOB_ID"), step = environment.get("SLURM_STEP_ID");
+  const bool has_numbers = dot != above.npos && parse_integer(above.substr(0, dot), 0, INT64_MAX) &&
+                           parse_integer(above.substr(dot + 1), 0, INT64_MAX);
+  return has_numbers && job && step && !environment.has("SLURM_HET_SIZE") &&
+         above != std::string(*job) + "." + std::string(*step);
 }
 
 // The pid of the task of srun, where only scripts are between it and this process; else of this
@@ -99,24 +147,37 @@ std::int64_t slurm_task_or_self(const EnvMap& environment,
   return processes.empty() ? 0 : processes.front().id;
 }
 
+EnvMap environment_of(const ProcessEntry& process) {
+  std::ifstream file("/proc/" + std::to_string(process.id) + "/environ", std::ios::binary);
+  EnvMap found;
+  for (std::string entry; std::getline(file, entry, '\0');) {
+    const auto sign = entry.find('=');
+    if (sign != entry.npos) found.set(entry.substr(0, sign), entry.substr(sign + 1));
+  }
+  return found;
+}
+
 // Whether RANK and WORLD_SIZE were set below the process that the launcher started, as by a script
-// that starts ranks, and not exported around the launcher. False where /proc does not show it.
+// that starts ranks, and not exported around the launcher. Where /proc does not show the launcher,
+// the topmost process that has the launcher's variables counts. False where /proc shows neither.
 bool is_set_below_task(const Layout& at, const LaunchOrigin& origin) {
   const auto& above = origin.processes;
   const auto is_launcher = [&](const ProcessEntry& process) {
     return launcher_with_process(process.name) == origin.launcher;
   };
   const auto launcher = std::ranges::find_if(above, is_launcher);
-  if (launcher - above.begin() < 2 || launcher == above.end()) return false;
-  const std::string id = std::to_string(std::prev(launcher)->id);
-  std::ifstream file("/proc/" + id + "/environ", std::ios::binary);
-  const std::string outside{std::istreambuf_iterator<char>(file), {}};
-  const auto is_outside = [&](const char* name, int value) {
-    const std::string variable = formatted("{}={}", name, value) + '\0';
-    return ('\0' + outside).find('\0' + variable) != outside.npos;
+  const auto is_of_task = [&](const EnvMap& environment) {
+    const auto facts = read_launcher(*origin.launcher, environment);
+    return facts && run_id_of(*facts) == origin.launch() && facts->rank == origin.facts->rank;
   };
-  return !outside.empty() &&
-         !(is_outside("RANK", at.rank) && is_outside("WORLD_SIZE", at.world_size));
+  for (auto process = launcher; process - above.begin() > 1;) {
+    const EnvMap outside = environment_of(*--process);
+    if (launcher == above.end() && !is_of_task(outside)) continue;
+    return outside.begin() != outside.end() &&
+           !(outside.get("RANK") == std::to_string(at.rank) &&
+             outside.get("WORLD_SIZE") == std::to_string(at.world_size));
+  }
+  return false;
 }
 
 // Of which torchrun sets one to another value than the plugin and exec, whose run id it may have; a
@@ -187,8 +248,24 @@ int rank_of(const LaunchOrigin& origin) {
 
 LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
     : environment(std::move(inherited)), processes(std::move(found)) {
-  if (is_of_job_alone(environment, processes)) environment = without_launch(environment);
+  std::string step = step_above(processes);
   launcher = innermost_launcher(environment, slurm_task_or_self(environment, processes));
+  // A container, or an option of /proc, hides slurmstepd, and what may be between it and a rank of
+  // mpirun.
+  const bool is_seen_alone = std::ranges::none_of(processes, [](const ProcessEntry& process) {
+    return launcher_with_process(process.name) != nullptr;
+  });
+  if (step.empty() && is_seen_alone && !processes.empty() && launcher != nullptr &&
+      launcher->read == read_slurm)
+    step = step_by_cgroup(environment);
+  is_seen_in_step = !step.empty();
+  const bool is_hidden = !is_seen_in_step && is_seen_alone && !is_all_seen(processes);
+  if (is_of_job_alone(step, environment) ||
+      (is_hidden && launcher != nullptr && launcher->read == read_slurm &&
+       has_outer_step(environment))) {
+    environment = without_launch(environment);
+    launcher = innermost_launcher(environment, slurm_task_or_self(environment, processes));
+  }
   if (launcher != nullptr && launcher->read == read_slurm &&
       has_left_task(environment, processes)) {
     if (is_changed(environment, {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}))

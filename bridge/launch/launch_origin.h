@@ -24,7 +24,9 @@ struct LaunchOrigin {
 
   EnvMap environment;                   // without what torchbridge set for an outer launch
   std::vector<ProcessEntry> processes;  // this one, then those above it, as far as /proc shows them
-  const Launcher* launcher = nullptr;   // the innermost; null without one
+  // /proc shows the step of Slurm above this process, or in whose cgroup it is.
+  bool is_seen_in_step = false;
+  const Launcher* launcher = nullptr;  // the innermost; null without one
   // What it gives; PALS by the file with the nodes of all ranks, where it can be read. Nothing
   // without a launcher, or with an error.
   std::optional<LaunchFacts> facts;

@@ -40,7 +40,9 @@ ranks='for rank in 0 1; do
 done
 wait'
 complete="WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"
-for launcher in "srun -N1 -n1" "srun -N1 -n1 --torch-env" "srun -N1 -n1 $torchbridge exec --" "mpirun.openmpi -np 1"; do
+hidden="unshare --pid --fork --mount-proc"  # a container with its own process ids
+for launcher in "srun -N1 -n1" "srun -N1 -n1 --torch-env" "srun -N1 -n1 $torchbridge exec --" "mpirun.openmpi -np 1" \
+  "srun -N1 -n1 $hidden" "mpirun.openmpi -np 1 $hidden"; do
   expect $'0/2\n1/2' on_login $launcher bash -c "export $complete; $ranks"
   # DeepSpeed's launcher sets no LOCAL_WORLD_SIZE.
   expect $'0/2\n1/2' on_login $launcher bash -c "export ${complete/LOCAL_WORLD_SIZE=2/}; $ranks"
@@ -61,14 +63,14 @@ for way in --torch-env "$torchbridge exec --"; do
 done
 expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 1" 20 \
   on_login env $complete RANK=1 srun -N1 -n1 bash -c "$torchbridge exec -- true; exit \$?"
-
-# Ranks of two steps: in the task itself nobody sees who set them, and the line names the way.
 expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 1" 20 \
   on_login env $complete RANK=1 srun -N1 -n1 $hidden bash -c "$torchbridge exec -- true; exit \$?"
 
 # A run of its own inside a worker of the task's agent.
 expect $'0/2 0/2 0/1\n1/2 1/2 0/1' on_login srun -N2 -n2 "$torchbridge" run --nproc-per-node 1 sh -c \
   "[ \$RANK = 0 ] || exit 0; exec $torchbridge run --nproc-per-node 2 --no-python sh -c '$show'"
+
+# Ranks of two steps: in the task itself nobody sees who set them, and the line names the way.
 joined="WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MASTER_ADDR=n0 MASTER_PORT=29722"
 expect_error "torchbridge: RANK='1' .*; to join ranks that slurm starts one by one, .* sh -c 'RANK=1 ... COMMAND; " 20 \
   on_login srun -N1 -n1 bash -c "RANK=1 $joined $torchbridge exec -- true"
@@ -101,6 +103,22 @@ for launch in "srun -N2 -n2 --torch-env" "srun -N2 -n2" "mpirun.openmpi -np 2"; 
     expect "$alone" on_login salloc -Q -N2 -n2 $launch "$work/submit"
   done
 done
+# Where /proc hides slurmstepd, the step's nodes and counts are those of another job.
+printf '#!/bin/sh\n%s %s exec -- sh -c %s\n' "$hidden" "$torchbridge" "'$show'" >"$work/job"
+for launch in "-N2 -n2" "-N2 -n2 --torch-env" "-N1 -n2"; do
+  expect "$alone" on_login srun $launch "$work/submit"
+done
+# Where they could be this one's, an error ends no step: it may be the job's real training.
+printf '#!/bin/sh
+srun -Q -N2 -n2 sh -c "[ \$SLURM_PROCID = 0 ] || exit 0; echo >%s; read -r line <%s; echo is done" &
+read -r line <%s
+%s %s exec --torch-env=iface=nosuch0 -- true
+timeout 5 sh -c "echo >%s"
+wait\n' "$work"/{begun,end,begun} "$hidden" "$torchbridge" "$work/end" >"$work/job"
+sed -i 's/-N1 -n1/-N2 -n2 -w n0,n1/' "$work/submit"
+mkfifo "$work/begun" "$work/end"
+answer=$(limit=60 on_login srun -Q -N2 -n2 -w n0,n1 "$work/submit" 2>&1) || true
+[[ $answer == *"iface=nosuch0"*"is done"* ]] || fail "a job's step was ended from outside: $answer"
 # Also what runs there without torchbridge: by srun and sbatch the plugin takes its variables back.
 printf '#!/bin/sh\nsrun -Q sh -c %s\n' "'echo \${RANK-unset} \${MASTER_ADDR-unset}'" >"$work/job"
 for way in --torch-env "$torchbridge exec --"; do

@@ -42,14 +42,25 @@ TEST(ProcessTree, ReadsTheStepOfSlurmstepd) {
 }
 
 TEST(ProcessTree, KnowsTheCgroupsOfSteps) {
-  for (const char* cgroups :
-       {"9:freezer:/slurm/uid_1000/job_5/step_0/task_1\n8:cpu:/\n",
-        "0::/system.slice/slurmstepd.scope/job_12/step_3/user/task_0\n", "/slurm/job_5/step_17"})
-    EXPECT_TRUE(has_step_of_slurm(cgroups)) << cgroups;
-  for (const char* cgroups : {"", "0::/\n", "0::/system.slice/slurmstepd.scope/job_12/step_batch\n",
-                              "0::/slurm/job_5/step_extern/user\n", "0::/step_1/job_5\n",
-                              "1:cpu:/job_5\n2:cpu:/step_1\n", "0::/job_5/step_"})
-    EXPECT_FALSE(has_step_of_slurm(cgroups)) << cgroups;
+  const std::pair<const char*, const char*> kCases[] = {
+      {"8:cpu:/\n9:freezer:/slurm/uid_1000/job_5/step_0/task_1\n", "5.0"},
+      {"0::/system.slice/slurmstepd.scope/job_12/step_3/user/task_0\n", "12.3"},
+      {"/slurm/job_5/step_17", "5.17"},
+      {"0::/system.slice/slurmstepd.scope/job_12/step_batch\n", "12.batch"},
+      {"0::/slurm/job_5/step_extern/user\n", "5.extern"},
+      {"0::/job_5/step_interactive/user/task_0\n", "5.interactive"},
+      {"0::/slurm/job_5/step_0+1/user/task_0\n", "5.0"},
+      {"0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_2/user/task_0\n", "sEKNKTV3WPV500.2"},
+      {"0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0/job_7/step_1/user\n", "7.1"},
+      {"", ""},
+      {"0::/\n", ""},
+      {"0::/step_1/job_5\n", ""},
+      {"1:cpu:/job_5\n2:cpu:/step_1\n", ""},
+      {"0::/job_5/step_", ""},
+      {"0::/job_five/step_1/user\n", ""},
+      {"0::/session/step_1/user\n", ""},
+  };
+  for (const auto& [cgroups, step] : kCases) EXPECT_EQ(step_in_cgroups(cgroups), step) << cgroups;
 }
 
 TEST(ProcessTree, FindsChildrenThatRunAndThatHaveEnded) {
