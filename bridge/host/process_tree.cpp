@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 
+#include <fstream>
 #include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
 
-#include "bridge/base/env_map.h"
 #include "bridge/base/take_until.h"
 #include "bridge/host/sysfs.h"
 
@@ -103,6 +103,16 @@ bool has_process_ids_of_host() {
   char name[32] = "";
   return readlink("/proc/self/ns/pid", name, sizeof name - 1) > 0 &&
          std::string_view(name) == "pid:[4026531836]";
+}
+
+EnvMap environment_of(std::int64_t id) {
+  std::ifstream file("/proc/" + std::to_string(id) + "/environ", std::ios::binary);
+  std::vector<std::string> variables;
+  for (std::string variable; std::getline(file, variable, '\0');) variables.push_back(variable);
+  std::vector<const char*> pointers;
+  for (const std::string& variable : variables) pointers.push_back(variable.c_str());
+  pointers.push_back(nullptr);
+  return EnvMap::from(pointers.data());
 }
 
 std::string process_name(int id) { return read_stat(id).value_or(StatLine{}).name; }

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "bridge/base/env_map.h"
+
 namespace torchbridge {
 
 struct ProcessEntry {
@@ -24,6 +26,9 @@ std::vector<ProcessEntry> this_and_ancestors();
 
 // Whether process 1 is the host's own, and not that of a container with process ids of its own.
 bool has_process_ids_of_host();
+
+// What the process was started with; empty where /proc does not show it, as of another user's.
+EnvMap environment_of(std::int64_t id);
 
 // As ProcessEntry::name; empty where /proc does not show the process.
 std::string process_name(int id);

@@ -147,16 +147,6 @@ std::int64_t slurm_task_or_self(const EnvMap& environment,
   return processes.empty() ? 0 : processes.front().id;
 }
 
-EnvMap environment_of(const ProcessEntry& process) {
-  std::ifstream file("/proc/" + std::to_string(process.id) + "/environ", std::ios::binary);
-  EnvMap found;
-  for (std::string entry; std::getline(file, entry, '\0');) {
-    const auto sign = entry.find('=');
-    if (sign != entry.npos) found.set(entry.substr(0, sign), entry.substr(sign + 1));
-  }
-  return found;
-}
-
 // Whether RANK and WORLD_SIZE were set below the process that the launcher started, as by a script
 // that starts ranks, and not exported around the launcher. Where /proc does not show the launcher,
 // the topmost process that has the launcher's variables counts. False where /proc shows neither.
@@ -171,7 +161,7 @@ bool is_set_below_task(const Layout& at, const LaunchOrigin& origin) {
     return facts && run_id_of(*facts) == origin.launch() && facts->rank == origin.facts->rank;
   };
   for (auto process = launcher; process - above.begin() > 1;) {
-    const EnvMap outside = environment_of(*--process);
+    const EnvMap outside = environment_of((--process)->id);
     if (launcher == above.end() && !is_of_task(outside)) continue;
     return outside.begin() != outside.end() &&
            !(outside.get("RANK") == std::to_string(at.rank) &&
@@ -252,17 +242,15 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
   launcher = innermost_launcher(environment, slurm_task_or_self(environment, processes));
   // A container, or an option of /proc, hides slurmstepd, and what may be between it and a rank of
   // mpirun.
-  const bool is_seen_alone = std::ranges::none_of(processes, [](const ProcessEntry& process) {
-    return launcher_with_process(process.name) != nullptr;
-  });
-  if (step.empty() && is_seen_alone && !processes.empty() && launcher != nullptr &&
-      launcher->read == read_slurm)
-    step = step_by_cgroup(environment);
+  const bool may_be_below_step = launcher != nullptr && launcher->read == read_slurm &&
+                                 !processes.empty() &&
+                                 std::ranges::none_of(processes, [](const ProcessEntry& process) {
+                                   return launcher_with_process(process.name) != nullptr;
+                                 });
+  if (step.empty() && may_be_below_step) step = step_by_cgroup(environment);
   is_seen_in_step = !step.empty();
-  const bool is_hidden = !is_seen_in_step && is_seen_alone && !is_all_seen(processes);
-  if (is_of_job_alone(step, environment) ||
-      (is_hidden && launcher != nullptr && launcher->read == read_slurm &&
-       has_outer_step(environment))) {
+  const bool is_hidden = !is_seen_in_step && may_be_below_step && !is_all_seen(processes);
+  if (is_of_job_alone(step, environment) || (is_hidden && has_outer_step(environment))) {
     environment = without_launch(environment);
     launcher = innermost_launcher(environment, slurm_task_or_self(environment, processes));
   }

@@ -20,7 +20,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 os.environ["LOGLEVEL"] = "ERROR"  # read when torch is imported: torchrun's banner about OMP_NUM_THREADS
 
 import torch  # noqa: E402
-import torch.distributed.elastic.agent.server.local_elastic_agent as local_elastic_agent  # noqa: E402
+from torch.distributed.elastic.agent.server import local_elastic_agent  # noqa: E402
 import torch.distributed.run as torchrun  # noqa: E402
 from compare_environments import UNSET, differences, environments  # noqa: E402
 from free_port import free_port  # noqa: E402
@@ -47,7 +47,8 @@ ARGUMENTS = ["--lr", "0.1", "a b", "'\"\\", "line\nline", "", "--nnodes", "${loc
 FREE_PORT = str(free_port())
 
 # torchrun before 2.15 does not read the variable.
-OF_HIP = [{"HIP_VISIBLE_DEVICES": "4,7"}, {"HIP_VISIBLE_DEVICES": "4,7", "CUDA_VISIBLE_DEVICES": "3,5"},
+OF_HIP = [{"HIP_VISIBLE_DEVICES": "4,7"},
+          {"HIP_VISIBLE_DEVICES": "4,7", "CUDA_VISIBLE_DEVICES": "3,5"},
           {"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "3,5"}]
 if "HIP_VISIBLE_DEVICES" not in inspect.getsource(local_elastic_agent):
     OF_HIP = []
@@ -59,7 +60,7 @@ CASES = [
     (["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=my-run", "--max-restarts=3", "--role", "trainer",
       "--nproc-per-node", "3"], {}),
     (["--standalone", "--nproc-per-node=2", "--virtual-local-rank"], {"CUDA_VISIBLE_DEVICES": "3,5"}),
-    *[(["--standalone", "--nproc-per-node=2", "--virtual-local-rank"], variables) for variables in OF_HIP],
+    *[(["--standalone", "--nproc-per-node=2", "--virtual-local-rank"], given) for given in OF_HIP],
     (["--nproc-per-node=2", "--signals-to-handle", "SIGTERM,SIGUSR1", "--standalone"], {}),
     ([], {"PET_NPROC_PER_NODE": "2", "PET_STANDALONE": "1", "PET_MAX_RESTARTS": "2"}),
     (["--standalone"], {"OMP_NUM_THREADS": "7", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}),

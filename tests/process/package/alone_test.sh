@@ -86,7 +86,8 @@ pages=(share/bash-completion/completions/torchbridge share/fish/vendor_completio
   share/man/man1/torchbridge-run.1 share/man/man1/torchbridge.1 share/zsh/site-functions/_torchbridge)
 expect "$(printf '/usr/local/%s\n' bin/torchbridge "${pages[@]}")" installed command bin/torchbridge "${pages[@]}"
 
-# Where the command is copied to there may be no libstdc++, and no libpmix: it is opened where a launcher needs it.
+# Where the command is copied to there may be no libstdc++, and no libpmix, which is opened where a
+# launcher needs it.
 grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || exit 0
 needed() { readelf -d "$1" | sed -n '/^[^[]*(NEEDED)/s/.*\[\(.*\)\]/\1/p' | sort; }
 expect $'ld-linux-x86-64.so.2\nlibc.so.6' needed "$build_dir/bin/torchbridge"

@@ -13,8 +13,8 @@ namespace torchbridge::train {
 // no file and needs no other rank.
 void check_together(const Options& options);
 
-// A line for each option to which the user gave a value of his own, and that has no effect with the
-// others of a training. `is_given` tells it by the option's name.
+// A line for each option that has a value other than its default and no effect on a training with
+// the other options. `is_given(name)`: whether the user gave the option such a value.
 std::vector<std::string> options_without_effect(
     const Options& options, const std::function<bool(const std::string&)>& is_given);
 

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <condition_variable>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <stop_token>
@@ -39,16 +38,6 @@ Starter starter_of_ranks(const std::vector<ProcessEntry>& ancestors) {
   return {};
 }
 
-int rank_of(int process) {
-  std::vector<std::string> variables;
-  std::ifstream text("/proc/" + std::to_string(process) + "/environ");
-  for (std::string variable; std::getline(text, variable, '\0');) variables.push_back(variable);
-  std::vector<const char*> environment;
-  for (const std::string& variable : variables) environment.push_back(variable.c_str());
-  environment.push_back(nullptr);
-  return LaunchOrigin(EnvMap::from(environment.data()), {}).rank;
-}
-
 void watch(const std::stop_token& stop, const LaunchOrigin& origin, milliseconds limit) {
   const Starter starter = starter_of_ranks(origin.processes);
   std::map<int, milliseconds> stopped_for;
@@ -67,7 +56,7 @@ void watch(const std::stop_token& stop, const LaunchOrigin& origin, milliseconds
       const std::string message = formatted(
           "rank {} on {} has been stopped for {} while the ranks start (process {}, state T): "
           "continue that process, or end it",
-          rank_of(id), host_name(), seconds(limit), id);
+          LaunchOrigin(environment_of(id), {}).rank, host_name(), seconds(limit), id);
       if (should_report({.message = message, .only_here = true}, origin))
         print_error(origin.rank, message);
       _exit(static_cast<int>(ExitCode::kFailed));
