@@ -86,6 +86,26 @@ TEST_F(Nccl, AGroupWithoutADeviceIsConnectedByItsFirstCollective) {
   }
 }
 
+// Only a thread of ours that asks for errors may keep the watchdog from ending the process.
+TEST_F(Nccl, TheWatchdogThrowsAsInPythonWhereNoHeartbeatAsksForErrors) {
+  struct Case {
+    int world_size;
+    const char* name;
+    Variables variables;
+    const char* found;
+  };
+  const std::vector<Case> cases = {{1, "eager", {}, "unset"},
+                                   {2, "unwatched", {}, "unset"},
+                                   {2, "eager", {}, "1"},  // once the group's watchdog is made
+                                   {2, "eager", {{"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"}}, "0"}};
+  for (const Case& one : cases) {
+    Ranks ranks = run(one.world_size, one.name, "", one.variables);
+    expect_success(ranks);
+    EXPECT_TRUE(contains(ranks.out(0), std::string("rethrow ") + one.found + "\n"))
+        << one.world_size << ' ' << one.name << ": " << ranks.out(0);
+  }
+}
+
 // The last of the ranks does not come to the all-reduce: its record shows that. It is written
 // before the abort, which may hang.
 TEST_F(Nccl, ATimeoutIsOneLineAndARecordOfEachRank) {

@@ -91,11 +91,21 @@ void use_collectives(c10::DeviceType type, const GroupOptions& options) {
   print("sum", numbers[0].item<double>());
   print("recorded", flight_record().find("nccl:all_reduce") != std::string::npos);
   std::puts(("backend " + group.backend()).c_str());
+  const char* rethrow = std::getenv("TORCH_NCCL_RETHROW_CUDA_ERRORS");
+  std::puts((std::string("rethrow ") + (rethrow ? rethrow : "unset")).c_str());
 }
 
 void connect_eagerly(c10::DeviceType type) {
   GroupOptions options;
   options.device_id = c10::Device(type);
+  use_collectives(type, options);
+}
+
+// Without a heartbeat, whose thread would ask the backend for errors.
+void connect_unwatched(c10::DeviceType type) {
+  GroupOptions options;
+  options.device_id = c10::Device(type);
+  options.heartbeat_timeout = std::chrono::seconds(0);
   use_collectives(type, options);
 }
 
@@ -386,7 +396,8 @@ const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
     {"lazy", connect_lazily},          {"open", open_library},
     {"overlap", overlap_copies},       {"random", draw_numbers},
     {"scope", fail_beside_a_subgroup}, {"split", form_a_subgroup},
-    {"subgroups", use_subgroups},      {"uncaught", throw_in_a_thread}};
+    {"subgroups", use_subgroups},      {"uncaught", throw_in_a_thread},
+    {"unwatched", connect_unwatched}};
 
 }  // namespace
 
