@@ -15,7 +15,8 @@ grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || {
   exit 77
 }
 
-check() { timeout 300 "$source_dir/scripts/gpu_check" --build "$build_dir" "$@"; }
+row() { grep -qE "^\| $1 \| .*$2.* \| $3 \|\$" "$work/table" || fail "no row '$1 | $2 | $3'"; }
+check() { timeout 600 "$source_dir/scripts/gpu_check" --build "$build_dir" "$@"; }
 
 # ends CODE PATTERN ARGUMENTS...: it ends with the code, and its last line on stderr matches.
 ends() {
@@ -91,6 +92,7 @@ for file in job-001/command job-001/stdout job-001/stderr job-001/metrics.jsonl;
 done
 "$python" -c 'import json, sys; rows = json.load(open(sys.argv[1]))["rows"]; assert len(rows) == 35, len(rows)' \
   "$work/kept/first/table.json" || fail "--keep leaves another table"
+row 'digits, .*, first start' 's from start to exit, first step [0-9.]+ ms' yes
 (($(grep -cE '^\| text, .*, waits for the GPU .* \| 0 waits in 10 steps \| yes \|$' "$work/table") == 3)) ||
   fail "no rows of what waits for the GPU"
 grep -qE '^\| GPT-124M, .* peak of memory, against Python \| [0-9.]+ GiB, Python [0-9.]+: [0-9.]+ times \|  \|$' \
@@ -100,7 +102,6 @@ grep -qE '^\| the generator gives Python.s numbers \| .* \| yes \|$' "$work/tabl
 (($(grep -cE '^\| text, .* resumed from step 20.* equal \| yes \|$' "$work/table") == 2)) ||
   fail "no rows of a resumed training"
 
-row() { grep -qE "^\| $1 \| .*$2.* \| $3 \|\$" "$work/table" || fail "no row '$1 | $2 | $3'"; }
 inside second --device cpu --at-once 2 >"$work/table" || fail "exit code $?: $(cat "$work/table")"
 cat "$work/table"
 row 'rank 1 of 2 is killed' 'exit codes \[1, -9\].*the connection to rank 1' yes
@@ -111,6 +112,7 @@ grep -q ': failed on purpose$' "$work"/kept/second/job-*/stderr || fail "--keep 
 # The checks of several ranks, over gloo, and the reference script with all its fast options.
 check --device cpu --python "$python" --steps 30 --ranks 3 --only nccl_equals_gloo --only gradients_are_averaged \
   --only subgroups --only all_reduce_bandwidth --only sync_batch_norm --only speed --only two_share_the_gpu \
+  --only scale_comes_down --only checkpoint_costs --only resume_of_ranks --only 'speed_of_ranks:digits' \
   --only 'python_agrees:tiny`, fp16' --only 'python_agrees:mlp:2048,2048`, fp16' --at-once 2 --rounds 1 \
   >"$work/table" ||
   fail "exit code $?: $(cat "$work/table")"
@@ -126,4 +128,9 @@ row 'groups of some of the 3 ranks' 'right: halves, node, all, halves-again' yes
 row 'all-reduce of 3 ranks, bus bandwidth' '1 MiB: [0-9.]+ GB/s, 4 MiB: [0-9.]+ GB/s' ''
 row 'SyncBatchNorm, 3 ranks' 'float [0-9.e-]+, double' yes
 row 'digits, `mlp:2048,2048`, bf16, against Python.s DistributedDataParallel' '[0-9.]+ times; losses within 0.0e.00' ''
+row 'digits, `mlp:2048,2048`, fp16 from a loss scale of 1e12 .*' '[1-9][0-9]* steps left out in the first half' yes
+row 'text, .*, 3 ranks, `--zero 1 --async-save`, resumed from step 20' 'losses of 20 steps .* within 0.0e.00' yes
+row 'GPT-124M, saves hold the training up for' '[0-9.]+ s, a step [0-9.]+ s' ''
+row "GPT-124M, Python's saves take" 'torch.save [0-9.]+ s; DCP [0-9.]+ s' ''
+row 'digits, `mlp:2048,2048`, 3 ranks, bf16, against the same, tuned' '[0-9.]+ times; losses within 0.0e.00' ''
 row 'digits, .*, bf16, against the same, at its best .*--log-every 20 --workers 2 --compile eager.*' ' times; ' ''
