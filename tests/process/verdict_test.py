@@ -131,7 +131,9 @@ def wrong_with(case, folder):
         if line not in done.stdout.splitlines() and f"{line} " not in done.stdout.splitlines():
             yield f"it does not print '{line}'"
     if case.get("made") and not (build / case["made"]).exists():
-        yield f"'{case['made']}' is missing"
+        for file in [*results.glob("cleanup.log"), *results.glob("first.log")]:
+            print(f"{file.name}:\n{file.read_text()}")
+        yield f"'{case['made']}' is missing beside {sorted(file.name for file in build.iterdir())}"
     table = results / "unstable.tsv"
     rows = [line.split("\t") for line in table.read_text().splitlines()] if table.exists() else []
     unstable = case.get("unstable", [])
