@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The version has one place, project() in CMakeLists.txt; what must repeat it in a name or a recipe has the same one.
+"""The version has one place, project() in CMakeLists.txt; what must repeat it in a name or a recipe has the same one. So
+have the numbers of the protocols.
 
     tests/structure/version.py [ROOT]
 
-Checked: each version of torchbridge in packaging/ and in names of files on the pages, and the newest release of
-CHANGELOG.md.
+Checked: each version of torchbridge in packaging/ and in names of files on the pages, the newest release of
+CHANGELOG.md, and the rows of protocols in docs/develop/releases.md, each of which names the file that has the number.
 """
 
 import pathlib
@@ -37,5 +38,13 @@ for path in listed.stdout.split():
 newest = re.search(rf"^## {NUMBER} - \d{{4}}-\d\d-\d\d$", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
 if not newest or newest[1] != version:
     wrong.append(f"CHANGELOG.md: the newest release is {newest and newest[1]}, expected '## {version} - YYYY-MM-DD'")
-print("\n".join(wrong) or f"{found} times {version}")
+page = "docs/develop/releases.md"
+protocols = re.findall(r"\| `(\w+)`, (\d+) \(`([\w/.]+)`\)", (root / page).read_text())
+for name, number, path in protocols:
+    of_code = re.search(rf"\b{name} ?=? (\d+)", (root / path).read_text())
+    if not of_code or of_code[1] != number:
+        wrong.append(f"{page}: {name} is {number}, but {path} has {of_code and of_code[1]}")
+if len(protocols) != 2:
+    wrong.append(f"{page}: {len(protocols)} protocols in its table, expected 2")
+print("\n".join(wrong) or f"{found} times {version}, and {len(protocols)} protocols")
 sys.exit(1 if wrong or found == 0 else 0)
