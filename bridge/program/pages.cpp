@@ -110,9 +110,10 @@ std::string man_page(const CLI::App& app) {
                          [](unsigned char letter) { return std::toupper(letter); });
   const std::string first =
       app.get_description().substr(0, app.get_description().find_first_of(".\n"));
-  std::string page = ".TH " + roff(title) + " 1 \"\" torchbridge \"User Commands\"\n.SH NAME\n" +
-                     roff(name) + " \\- " + roff(first) + "\n.SH SYNOPSIS\n.B " +
-                     roff(app.get_name()) + "\n";
+  std::string page =
+      ".TH " + roff(title) +
+      " 1 \"\" \"torchbridge " TORCHBRIDGE_VERSION "\" \"User Commands\"\n.SH NAME\n" + roff(name) +
+      " \\- " + roff(first) + "\n.SH SYNOPSIS\n.B " + roff(app.get_name()) + "\n";
   const auto commands = commands_of(app);
   page += commands.empty() ? "[\\fIOPTIONS\\fR]" + roff(positionals(app)) + "\n"
                            : "\\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n";
