@@ -136,10 +136,11 @@ class HelpFormatter : public CLI::Formatter {
         kWidth - kNameWidth);
   }
   std::string make_subcommand(const CLI::App* command) const override {
-    std::ostringstream out;
-    CLI::detail::format_help(out, command->get_name(),
-                             wrapped(command->get_description(), kWidth - kNameWidth), kNameWidth);
-    return out.str();
+    std::string name = "  " + command->get_name();
+    name.resize(std::max(name.size() + 1, kNameWidth), ' ');
+    const std::string text = wrapped(command->get_description(), kWidth - kNameWidth);
+    return name + CLI::detail::find_and_replace(text, "\n", "\n" + std::string(kNameWidth, ' ')) +
+           "\n";
   }
   std::string make_description(const CLI::App* app) const override {
     return app->get_description().empty() ? "" : wrapped(app->get_description(), kWidth) + "\n";
