@@ -57,7 +57,8 @@ struct OptionRule {
   std::vector<std::string> choices;
   // A message about an invalid text, or "": such as those below.
   std::function<std::string(const std::string&)> check;
-  std::string if_not_set;  // for --help: "0.01 for adamw, else 0"
+  std::string if_not_set;       // for --help: "0.01 for adamw, else 0"
+  bool default_yields = false;  // to another option that is given: not in a file of --print-config
   // The value as it is compared and shown; empty: the value itself.
   std::function<std::string()> text;
 };

@@ -23,12 +23,13 @@ std::string config_file(OptionTable& options, const std::string& program) {
                                 each.name, printable(plain)));
     const auto value = toml_of(each.value);
     const std::string choices = each.choices().empty() ? "" : " (" + each.kind() + ")";
+    const bool is_set = value && (each.is_given || !each.rule.default_yields);
     const std::string not_set =
-        value ? ""
-              : ". Not set" + (each.rule.if_not_set.empty() ? "" : ": " + each.rule.if_not_set);
+        is_set ? ""
+               : ". Not set" + (each.rule.if_not_set.empty() ? "" : ": " + each.rule.if_not_set);
     const std::string comment = wrapped(each.help + choices + not_set, kWidth);
     text += "\n# " + CLI::detail::find_and_replace(comment, "\n", "\n# ") + "\n";
-    text += value ? each.key() + " = " + *value + "\n" : "# " + each.key() + " =\n";
+    text += (is_set ? "" : "# ") + each.key() + " =" + (value ? " " + *value : "") + "\n";
   }
   return text;
 }

@@ -57,7 +57,7 @@ void declare_training(OptionTable& table, Options& o, std::span<const TaskRegist
     own.insert(own.end(), each.lr_schedules.begin(), each.lr_schedules.end());
   table.begin_group("Training");
   table.add("--epochs", &o.epochs, "Passes over the training data; with --max-steps alone no limit",
-            {.is_shown = true, .check = at_least(1), .text = [&o] {
+            {.is_shown = true, .check = at_least(1), .default_yields = true, .text = [&o] {
                return o.ends_by_epochs() ? std::to_string(o.epochs) : "no limit";
              }});
   table.add("--max-steps", &o.max_steps, "Stop after so many steps in total; 0: no limit",
