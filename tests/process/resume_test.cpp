@@ -90,6 +90,39 @@ TEST_F(Resume, EachRankRestoresItsGenerator) {
   EXPECT_NE(of_rank("0"), of_rank("1"));
 }
 
+// The generators that a checkpoint holds are those of its --seed-per-rank.
+TEST_F(Resume, WithAnotherSeedPerRankTheGeneratorsBeginAnew) {
+  const Words text = {"--task",       "text",
+                      "--model",      "gpt:layers=1,heads=2,width=32,context=16,dropout=0.3",
+                      "--batch-size", "4"};
+  for (const bool is_per_rank : {true, false}) {
+    const std::string runs = is_per_rank ? "per_rank" : "same";
+    const fs::path metrics = folder_ / (runs + ".jsonl");
+    const auto set = [&](bool per_rank) {
+      options_ = text;
+      if (per_rank) options_.push_back("--seed-per-rank");
+    };
+    set(!is_per_rank);
+    train(2, metrics, folder_ / runs, 10);
+    set(is_per_rank);
+    Ranks changed(2, command(metrics, folder_ / runs, 20));
+    expect_success(changed);
+    EXPECT_EQ(changed.errors(),
+              std::string("trainer: the checkpoint at step 10 was written with") +
+                  (is_per_rank ? "out" : "") +
+                  " --seed-per-rank: the random numbers of all ranks begin anew from --seed\n");
+    const auto generators_of = [&](int rank) {
+      return folder_.read(runs + "/step-00000020/rank-0000" + std::to_string(rank) +
+                          ".safetensors");
+    };
+    EXPECT_FALSE(generators_of(0).empty());
+    EXPECT_EQ(generators_of(0) != generators_of(1), is_per_rank);
+    Ranks again(2, command(metrics, folder_ / runs, 30));
+    expect_success(again);
+    EXPECT_EQ(again.errors(), "");
+  }
+}
+
 // Each rank has other running statistics, and writes a part of the file: large enough for the
 // second rank's to hold some of them.
 TEST_F(Resume, BatchNormalisationResumesFromTheStatisticsOfRank0) {

@@ -16,6 +16,7 @@
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/number_text.h"
 #include "trainer_template/runtime/base/own_name.h"
+#include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/load.h"
 #include "trainer_template/runtime/checkpoint_format/fingerprint.h"
 #include "trainer_template/runtime/run/agreement.h"
@@ -165,6 +166,21 @@ void scale_steps(Start& start, const Options& options, std::int64_t samples,
                state.parts);
 }
 
+// The generators of a checkpoint go with its --seed-per-rank: otherwise they begin as they do with
+// another number of ranks.
+void begin_generators(const Options& options, const Start& start, const NamedTensors& generators,
+                      const ProcessGroup& group) {
+  const std::string now = options.shown().at("seed-per-rank"),
+                    then = option_of(start, "seed-per-rank", now);
+  if (now == then || start.world_size != group.world_size()) return;
+  restore_generators(generators, group.device());
+  if (group.is_first())
+    print_message(
+        formatted("the checkpoint at step {} was written with{} --seed-per-rank: the "
+                  "random numbers of all ranks begin anew from --seed",
+                  start.state.step, then == "yes" ? "" : "out"));
+}
+
 Start load(const Options& options, const ModelTensors& model, Optimizer& optimizer,
            const std::string& train_set, Checkpoints& checkpoints, ProcessGroup& group) {
   if (!options.init_from.empty()) init_from(options.init_from, model, group);
@@ -179,8 +195,10 @@ TrainState load_or_begin(const Options& options, const Dataset& train_set,
                          ProcessGroup& group) {
   if (options.seed_per_rank)
     at::manual_seed(options.seed + static_cast<std::uint64_t>(group.rank()));
+  const NamedTensors generators = generator_states(group.device());
   const std::string fingerprint = fingerprint_of(train_set.contents());
   Start start = load(options, model, optimizer, fingerprint, checkpoints, group);
+  begin_generators(options, start, generators, group);
   TrainState& state = start.state;
   // A start from a checkpoint in another folder is a new run: the earlier run may continue in that
   // folder.
