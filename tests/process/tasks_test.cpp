@@ -685,6 +685,26 @@ TEST_F(Tasks, ATrainingWhoseOutputIsLostCompletesAndFails) {
   EXPECT_TRUE(contains(help.error(), "cannot write to stdout")) << help.error();
 }
 
+// The first file that it opens would be its standard output, and have the table of its options.
+TEST_F(Tasks, ATrainingThatIsStartedWithClosedStreamsWritesThemToNoFile) {
+  for (const std::string closed : {">&-", "<&- >&-", "<&- >&- 2>&-"}) {
+    const std::string folder = folder_ / closed;
+    const Words train = {in_build("bin/trainer"), "--max-steps",    "3",
+                         "--checkpoint-dir",      folder + "/runs", "--metrics",
+                         folder + "/m",           "--sample-log",   folder + "/samples"};
+    std::filesystem::create_directories(folder);
+    Process process(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" " + closed}, train), {},
+                    folder + "/output");
+    EXPECT_EQ(process.wait(std::chrono::seconds(60)), 0) << process.error();
+    EXPECT_TRUE(std::filesystem::exists(folder + "/runs/step-00000003/DONE")) << closed;
+    for (const char* file : {"/m", "/samples", "/runs/.lock"}) {
+      const std::string text = folder_.read(closed + file);
+      EXPECT_EQ(text.find("batch-size"), std::string::npos) << file << ": " << text;
+    }
+    EXPECT_EQ(losses(folder + "/m").size(), 3u) << closed;
+  }
+}
+
 // Compiling takes half a minute: with TORCHBRIDGE_COMPLETE=1.
 TEST_F(Tasks, EvaluatesByACompiledPackageWithItsOwnWeights) {
   if (!getenv("TORCHBRIDGE_COMPLETE")) GTEST_SKIP() << "TORCHBRIDGE_COMPLETE=1 runs it";

@@ -7,6 +7,7 @@
 #include <torchbridge/errors.h>
 #include <torchbridge/process_group.h>
 
+#include "bridge/host/standard_streams.h"
 #include "bridge/launch/error_reporter.h"
 #include "bridge/launch/launch.h"
 #include "bridge/launch/launcher_death.h"
@@ -64,6 +65,7 @@ void set_threads(const EnvMap& environment, const Layout& layout) {
 int run_job(const LaunchOrigin& origin, const std::function<GroupOptions()>& configure,
             const std::function<ExitCode(ProcessGroup&)>& train) {
   const EnvMap& environment = origin.environment;
+  fill_standard_streams();
   failpoint("start");
   end_with_launcher(origin);
   print_uncaught(origin.rank);
