@@ -28,10 +28,10 @@ struct PreemptionOptions {
 // for an invalid value, which it names.
 Result<std::optional<std::chrono::system_clock::time_point>> end_of_job(const EnvMap& environment);
 
-// While it lives, SIGTERM, SIGUSR1, SIGUSR2 and SIGINT are recorded instead of ending the process;
-// a SIGINT a second after the first, or later, ends the process at once, as without it. At most one
-// in a process. Signals that were ignored when it was made stay ignored: a launcher's shell may
-// have set that on purpose.
+// While it lives, SIGTERM, SIGUSR1, SIGUSR2, SIGINT and SIGHUP are recorded instead of ending the
+// process; a SIGINT a second after the first, or later, ends the process at once, as without it. At
+// most one in a process. Signals that were ignored when it was made stay ignored: a launcher's
+// shell may have set that on purpose.
 //
 // Before begin_work() there is nothing to save and no code that reads requested(). The process has
 // three seconds from a signal to begin_work(), so that a rank whose peers are there tells them;

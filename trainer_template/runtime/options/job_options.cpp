@@ -36,7 +36,8 @@ void declare_checkpoints(OptionTable& table, Options& o) {
 
 void declare_stopping(OptionTable& table, Options& o) {
   table.begin_group(
-      "Stopping: SIGTERM, SIGUSR1, SIGUSR2 and SIGINT save, exit code 75 (docs/use/preemption.md)");
+      "Stopping: SIGTERM, SIGUSR1, SIGUSR2, SIGINT and SIGHUP save, exit code 75 "
+      "(docs/use/preemption.md)");
   constexpr std::int64_t kMost = 100'000'000;
   table.add("--grace", &o.grace_s,
             "Seconds from the signal until the launcher kills the process; 0: not known",

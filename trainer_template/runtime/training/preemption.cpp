@@ -23,8 +23,11 @@ struct HandledSignal {
   int number;
   const char* name;
 };
-constexpr HandledSignal kSignals[] = {
-    {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGINT, "SIGINT"}};
+constexpr HandledSignal kSignals[] = {{SIGTERM, "SIGTERM"},
+                                      {SIGUSR1, "SIGUSR1"},
+                                      {SIGUSR2, "SIGUSR2"},
+                                      {SIGINT, "SIGINT"},
+                                      {SIGHUP, "SIGHUP"}};
 
 // A signal handler reaches only globals, and may write only lock-free atomics.
 std::atomic<int> first_signal{0};

@@ -15,8 +15,11 @@ using std::chrono::seconds;
 using Clock = std::chrono::system_clock;
 
 TEST(Preemption, IsRequestedBySignalsThatWouldEndTheProcess) {
-  const std::pair<int, const char*> kSignals[] = {
-      {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGINT, "SIGINT"}};
+  const std::pair<int, const char*> kSignals[] = {{SIGTERM, "SIGTERM"},
+                                                  {SIGUSR1, "SIGUSR1"},
+                                                  {SIGUSR2, "SIGUSR2"},
+                                                  {SIGINT, "SIGINT"},
+                                                  {SIGHUP, "SIGHUP"}};
   for (const auto& [number, name] : kSignals) {
     Preemption preemption({});
     preemption.begin_work();
