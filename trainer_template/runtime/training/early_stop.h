@@ -13,7 +13,8 @@ namespace torchbridge::train {
 // The same on all ranks, which see the same losses.
 class EarlyStop final : public Part {
  public:
-  // `patience`: evaluations without a lower loss until is_due(); 0: never.
+  // `patience`: evaluations without a lower loss until is_due(); 0: never, and a later run with
+  // another one does not count those of this run.
   explicit EarlyStop(std::int64_t patience) : patience_(patience) {}
 
   std::string name() const override { return "best"; }
@@ -24,13 +25,13 @@ class EarlyStop final : public Part {
     return numbers;
   }
   void load(const SavedNumbers& saved) override {
-    without_ = saved.count_at("without");
+    without_ = patience_ > 0 ? saved.count_at("without") : 0;
     best_loss_ = saved.find("loss");
     if (best_loss_) best_step_ = saved.count_at("step");
   }
   // NaN is not a lower loss.
   void evaluated(std::int64_t step, double loss) override {
-    ++without_;
+    if (patience_ > 0) ++without_;
     if (!(loss < best_loss_.value_or(std::numeric_limits<double>::infinity()))) return;
     best_loss_ = loss;
     best_step_ = step;

@@ -41,6 +41,21 @@ TEST(EarlyStop, ResumesFromACheckpoint) {
   EXPECT_TRUE(after.is_due());
 }
 
+// A run without early stopping in between: what it did says nothing about the patience.
+TEST(EarlyStop, DoesNotCountTheEvaluationsOfARunWithoutIt) {
+  EarlyStop first(3), between(0), last(3);
+  first.evaluated(10, 0.5);
+  first.evaluated(20, 0.6);
+  between.load(saved_of(first));
+  for (int step = 30; step < 100; step += 10) between.evaluated(step, 0.9);
+  last.load(saved_of(between));
+  EXPECT_EQ(last.best_loss(), 0.5);
+  for (int step = 100; step < 120; step += 10) last.evaluated(step, 0.9);
+  EXPECT_FALSE(last.is_due());
+  last.evaluated(120, 0.9);
+  EXPECT_TRUE(last.is_due());
+}
+
 TEST(EarlyStop, NanIsNotALowerLoss) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   EarlyStop stop(3);
