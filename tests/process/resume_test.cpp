@@ -410,6 +410,20 @@ TEST_F(Resume, TheSameCommandGoesOnHoweverTheRunBegan) {
   expect_error(fresh, "contains checkpoints, and --resume none starts a new run");
 }
 
+// The weights that a run began with are needed no more.
+TEST_F(Resume, TheSameCommandGoesOnThoughItsInitialWeightsAreGone) {
+  const fs::path weights = folder_ / "weights.safetensors", curve = folder_ / "curve";
+  train(1, folder_ / "first", folder_ / "others", 10);
+  fs::copy(folder_ / "others/step-00000010/model.safetensors", weights);
+  options_ = {"--init-from", weights};
+  train(2, curve, folder_ / "runs", 10);
+  fs::remove(weights);
+  train(2, curve, folder_ / "runs", 20);
+  EXPECT_EQ(losses(curve).size(), 20u);
+  Ranks fresh(2, command(folder_ / "none", folder_ / "fresh", 10));
+  expect_error(fresh, "weights.safetensors");
+}
+
 // In its own folder: again with the same options it goes on, with other ones it goes back again.
 TEST_F(Resume, TheSameCommandGoesBackOnce) {
   const std::string runs = folder_ / "runs";

@@ -183,8 +183,8 @@ void begin_generators(const Options& options, const Start& start, const NamedTen
 
 Start load(const Options& options, const ModelTensors& model, Optimizer& optimizer,
            const std::string& train_set, Checkpoints& checkpoints, ProcessGroup& group) {
-  if (!options.init_from.empty()) init_from(options.init_from, model, group);
   if (auto resumed = checkpoints.resume(model, optimizer, train_set)) return *std::move(resumed);
+  if (!options.init_from.empty()) init_from(options.init_from, model, group);
   return {};
 }
 
