@@ -154,7 +154,7 @@ void scale_steps(Start& start, const Options& options, std::int64_t samples,
         steps_left({.size = samples}, {.batch_size = global_batch, .epochs = options.most_epochs()},
                    state.position, 1));
   };
-  if (before == 0 || before == batch || left(batch) == 0) return;
+  if (before == 0 || before == batch || left(batch) == 0 || left(before) == left(batch)) return;
   const StepScale scale{.first_step = state.step,
                         .first_count = scale_before.count(state.step),
                         .each = scale_before.each * left(before) / left(batch)};
