@@ -73,6 +73,14 @@ resume("large_step", step=10**12)
 resume("negative_epoch", epoch=-1)
 resume("beyond", epoch_samples_consumed=99999)
 resume("maximize", maximize=True)
+def changed(name, momentum=None, **options):
+    sgd = torch.optim.SGD(layers.parameters(), lr=0.1, momentum=0.9, **options)
+    sgd.step()
+    saved = sgd.state_dict()
+    if momentum: saved["state"][2]["momentum_buffer"][1][3] = momentum
+    save("changed_" + name, {"model": weights, "optimizer": saved, "step": 3})
+changed("nesterov", nesterov=True)
+changed("nan", momentum=float("nan"))
 for name, scale in (("nan", float("nan")), ("inf", float("inf")), ("zero", 0.0), ("negative", -2.0), ("double", 1e300)):
     resume("scale_" + name, scaler=scaler(scale, 0))
 resume("tracker", scaler=scaler(1.0, -1))
@@ -186,6 +194,8 @@ TEST_F(TorchFile, ResumesOnlyFromValidState) {
       {"resume_beyond",
        "epoch_samples_consumed is 99999 in epoch 0, but an epoch of the training set has ", true},
       {"resume_maximize", "is of an optimizer with maximize=True, unlike this run's", true},
+      {"changed_nan", "'layers.2.weight.momentum_buffer' has values that are NaN or infinite",
+       true},
       {"adamw", "was written with --optimizer adamw, this run has --optimizer sgd", true},
       {"resume_without_one",
        "resume_without_one.pt: its optimizer has no state of 'layers.2.weight': if it was frozen"},
@@ -228,6 +238,16 @@ TEST_F(TorchFile, ResumesOnlyFromValidState) {
     EXPECT_TRUE(contains(ranks.out(0), "5 steps"));
     EXPECT_EQ(ranks.errors(), "");
   }
+}
+
+// The trainer has no option for it, so that no table shows the difference.
+TEST_F(TorchFile, NamesConstantsOfAnOptimizerThatAreNotThoseOfPython) {
+  converted(folder_, {"changed_nesterov.pt nesterov"});
+  Ranks ranks(1, resumed_from("nesterov"));
+  EXPECT_EQ(ranks.wait(), (std::vector<int>{0})) << ranks.errors();
+  EXPECT_EQ(ranks.errors(), "trainer: checkpoint " + (folder_ / "nesterov/step-00000003").string() +
+                                " is of an optimizer with nesterov=1; this run goes on with "
+                                "nesterov=0\n");
 }
 
 TEST(Converter, PassesItsTestsInPython) {

@@ -12,6 +12,7 @@
 #include "bridge/base/visible_text.h"
 #include "bridge/net/random_token.h"
 #include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/number_text.h"
 #include "trainer_template/runtime/base/own_name.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
 #include "trainer_template/runtime/checkpoint/dcp.h"
@@ -87,6 +88,23 @@ bool maximizes(const OptimizerRecord& optimizer) {
     const auto found = group.options.find("maximize");
     return found != group.options.end() && found->second != 0;
   });
+}
+
+// Of a checkpoint that Python wrote: its table of options shows nothing of them.
+void report_other_optimizer(const SelectedCheckpoint& checkpoint, const OptimizerRecord& now) {
+  const OptimizerRecord& then = checkpoint.manifest.optimizer;
+  if (!checkpoint.manifest.options.empty() || then.groups.empty() || now.groups.empty()) return;
+  std::vector<std::string> values_then, values_now;
+  for (const char* name : {"beta1", "beta2", "eps", "dampening", "nesterov"}) {
+    const auto &old = then.groups.front().options, &own = now.groups.front().options;
+    if (!old.contains(name) || !own.contains(name) || old.at(name) == own.at(name)) continue;
+    values_then.push_back(formatted("{}={}", name, shortest(old.at(name))));
+    values_now.push_back(formatted("{}={}", name, shortest(own.at(name))));
+  }
+  if (values_then.empty()) return;
+  print_message(formatted("checkpoint {} is of an optimizer with {}; this run goes on with {}",
+                          checkpoint.folder.string(), torchbridge::joined(values_then, ", "),
+                          torchbridge::joined(values_now, ", ")));
 }
 
 }  // namespace
@@ -173,6 +191,7 @@ std::optional<ResumedRun> Checkpoints::load(const std::string& now, const ModelT
                   selected->folder.string(), *manifest.seed, options_.seed, *manifest.seed));
   });
   load_checkpoint(*selected, model, optimizer, group_);
+  if (group_.is_first()) report_other_optimizer(*selected, optimizer.record());
   all_or_none(group_, [&] { resumed_kept_ = tensors_of_file(*selected, kKeptFile); });
   resumed_from_ = manifest.state.step;
   resumed_options_ = manifest.options;

@@ -67,11 +67,11 @@ NamedTensors fitted_tensors(const NamedTensors& file, const ModelTensors& model,
   return tensors;
 }
 
-// Buffers may be infinite, as masks are.
-void check_finite(const NamedTensors& parameters, const std::string& file) {
-  for (const auto& [name, parameter] : parameters) {
-    if (!at::isfinite(parameter.detach()).all().item<bool>())
-      throw TrainError(formatted("{}: '{}' has weights that are NaN or infinite", file, name));
+// Buffers may be infinite, as masks are. `what`: "weights".
+void check_finite(const NamedTensors& tensors, const char* what, const std::string& file) {
+  for (const auto& [name, tensor] : tensors) {
+    if (!at::isfinite(tensor.detach()).all().item<bool>())
+      throw TrainError(formatted("{}: '{}' has {} that are NaN or infinite", file, name, what));
   }
 }
 
@@ -98,6 +98,12 @@ void load_checkpoint(const SelectedCheckpoint& checkpoint, const ModelTensors& m
     StatePieces state(optimizer.ranges());
     const std::vector<std::string> files = optimizer_files(manifest);
     for (const std::string& file : files) state.add(tensors_in(checkpoint, file));
+    // The trainer saves none; Python does not look.
+    if (manifest.options.empty()) {
+      check_finite(model.parameters, "weights", what);
+      for (const std::string& file : files)
+        check_finite(tensors_in(checkpoint, file), "values", what);
+    }
     if (files.size() == 1 && image_of(checkpoint, files.front())) {
       optimizer.adopt_state(state.take());
     } else {
@@ -119,7 +125,7 @@ void init_from(const std::filesystem::path& file, const ModelTensors& model, Pro
   all_or_none(group, [&] {
     copy_tensors(fitted_tensors(fitted_names(read_safetensors(file), model), model, file.string()),
                  model.all(), file.string());
-    check_finite(model.parameters, file.string());
+    check_finite(model.parameters, "weights", file.string());
   });
 }
 
