@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The version has one place, project() in CMakeLists.txt; what must repeat it in a name or a recipe has the same one. So
-have the numbers of the protocols.
+"""The version has one place, project() in CMakeLists.txt; what must repeat it in a name or a recipe has the same one.
+So have the numbers of the protocols.
 
     tests/structure/version.py [ROOT]
 
