@@ -53,7 +53,13 @@ CASES = {
         last=f"CI: green after N s: {VERDICT}; unstable on trixie: one"),
     "a test with the oldest torch fails": dict(
         torch="echo 'FAILED 3 of 3 times: one'; exit 1", code=1,
-        last=f"CI: red after N s: {VERDICT}; scripts/torch_versions 2.11.0 failed"),
+        last=f"CI: red after N s: {VERDICT}; scripts/torch_versions --within 1440 2.11.0 failed"),
+    "the tests with the oldest torch take too long": dict(
+        torch="echo '1/2 Test #1: one .... Passed 1.00 sec'; exit 124",
+        last=f"CI: green after N s: {VERDICT}; scripts/torch_versions left out after 1500 s"),
+    "a test with the oldest torch hangs": dict(
+        torch="echo '1/2 Test #1: one ....***Timeout 600.00 sec'; exit 124", code=1,
+        last=f"CI: red after N s: {VERDICT}; scripts/torch_versions --within 1440 2.11.0 failed"),
     "a test with the oldest torch is unstable": dict(
         torch="echo 'torch-2.11.0: unstable one'", unstable=["torch-2.11.0: unstable one"],
         last=f"CI: green after N s: {VERDICT}; unstable on torch-2.11.0: one"),

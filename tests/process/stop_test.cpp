@@ -16,6 +16,7 @@ constexpr int kRequeue = 75;
 
 class Stop : public testing::Test {
  protected:
+  void SetUp() override { signal(SIGHUP, SIG_DFL); }  // ignored by nohup
   // A small model, so that steps are short.
   Words command(const std::string& name, const Words& more) const {
     Words words =

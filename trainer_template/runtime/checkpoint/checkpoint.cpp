@@ -90,10 +90,10 @@ bool maximizes(const OptimizerRecord& optimizer) {
   });
 }
 
-// Of a checkpoint that Python wrote: its table of options shows nothing of them.
+// Of a training that began in Python: no table of options shows them.
 void report_other_optimizer(const SelectedCheckpoint& checkpoint, const OptimizerRecord& now) {
   const OptimizerRecord& then = checkpoint.manifest.optimizer;
-  if (!checkpoint.manifest.options.empty() || then.groups.empty() || now.groups.empty()) return;
+  if (!checkpoint.manifest.is_of_python() || then.groups.empty() || now.groups.empty()) return;
   std::vector<std::string> values_then, values_now;
   for (const char* name : {"beta1", "beta2", "eps", "dampening", "nesterov"}) {
     const auto &old = then.groups.front().options, &own = now.groups.front().options;

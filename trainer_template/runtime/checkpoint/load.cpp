@@ -98,8 +98,8 @@ void load_checkpoint(const SelectedCheckpoint& checkpoint, const ModelTensors& m
     StatePieces state(optimizer.ranges());
     const std::vector<std::string> files = optimizer_files(manifest);
     for (const std::string& file : files) state.add(tensors_in(checkpoint, file));
-    // The trainer saves none; Python does not look.
-    if (manifest.options.empty()) {
+    // Of ours none was saved; Python does not look.
+    if (manifest.is_of_python()) {
       check_finite(model.parameters, "weights", what);
       for (const std::string& file : files)
         check_finite(tensors_in(checkpoint, file), "values", what);

@@ -48,6 +48,8 @@ struct Manifest {
   OptimizerRecord optimizer;
   std::vector<FileRecord> files;
 
+  // It was converted by `python -m torchbridge.convert`.
+  bool is_of_python() const { return !versions.contains("torchbridge"); }
   bool operator==(const Manifest&) const = default;
 };
 

@@ -115,7 +115,7 @@ void CommandLine::parse(int argc, char** argv) {
   options_.data_given = table_.at("--data").is_given;
   options_.model_given = table_.at("--model").is_given;
   options_.epochs_given = table_.at("--epochs").is_given;
-  // A file of --print-config gives all of them.
+  // A file of --print-config gives nearly all of them.
   options_.without_effect = options_without_effect(options_, [&](const std::string& name) {
     const DeclaredOption& option = table_.at(name);
     return option.is_given && torchbridge::train::text_of(option.value) != option.default_text;

@@ -198,7 +198,6 @@ TrainState load_or_begin(const Options& options, const Dataset& train_set,
   const NamedTensors generators = generator_states(group.device());
   const std::string fingerprint = fingerprint_of(train_set.contents());
   Start start = load(options, model, optimizer, fingerprint, checkpoints, group);
-  begin_generators(options, start, generators, group);
   TrainState& state = start.state;
   // A start from a checkpoint in another folder is a new run: the earlier run may continue in that
   // folder.
@@ -218,6 +217,7 @@ TrainState load_or_begin(const Options& options, const Dataset& train_set,
     check_same_names(train_set, state.names, "the checkpoint");
     check_position(options.sampler(train_set.size(), group), state.position);
   });
+  begin_generators(options, start, generators, group);
   report_batch_size(options, options.sampler(train_set.size(), group));
   scale_steps(start, options, train_set.size(), group);
   state.train_set = fingerprint;

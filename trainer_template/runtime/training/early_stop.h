@@ -13,8 +13,8 @@ namespace torchbridge::train {
 // The same on all ranks, which see the same losses.
 class EarlyStop final : public Part {
  public:
-  // `patience`: evaluations without a lower loss until is_due(); 0: never, and a later run with
-  // another one does not count those of this run.
+  // `patience`: evaluations without a lower loss until is_due(); 0: never, and none of
+  // this run counts for a later one.
   explicit EarlyStop(std::int64_t patience) : patience_(patience) {}
 
   std::string name() const override { return "best"; }
@@ -25,7 +25,7 @@ class EarlyStop final : public Part {
     return numbers;
   }
   void load(const SavedNumbers& saved) override {
-    without_ = patience_ > 0 ? saved.count_at("without") : 0;
+    without_ = saved.count_at("without");
     best_loss_ = saved.find("loss");
     if (best_loss_) best_step_ = saved.count_at("step");
   }

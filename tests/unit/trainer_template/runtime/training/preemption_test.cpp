@@ -20,6 +20,7 @@ TEST(Preemption, IsRequestedBySignalsThatWouldEndTheProcess) {
                                                   {SIGUSR2, "SIGUSR2"},
                                                   {SIGINT, "SIGINT"},
                                                   {SIGHUP, "SIGHUP"}};
+  signal(SIGHUP, SIG_DFL);  // ignored by nohup
   for (const auto& [number, name] : kSignals) {
     Preemption preemption({});
     preemption.begin_work();
