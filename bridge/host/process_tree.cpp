@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <fstream>
+#include <cstdio>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -106,13 +106,15 @@ bool has_process_ids_of_host() {
 }
 
 EnvMap environment_of(std::int64_t id) {
-  std::ifstream file("/proc/" + std::to_string(id) + "/environ", std::ios::binary);
-  std::vector<std::string> variables;
-  for (std::string variable; std::getline(file, variable, '\0');) variables.push_back(variable);
-  std::vector<const char*> pointers;
-  for (const std::string& variable : variables) pointers.push_back(variable.c_str());
-  pointers.push_back(nullptr);
-  return EnvMap::from(pointers.data());
+  std::FILE* file = std::fopen(("/proc/" + std::to_string(id) + "/environ").c_str(), "re");
+  if (file == nullptr) return {};
+  std::string text;
+  for (int c = 0; (c = std::fgetc(file)) != EOF;) text += static_cast<char>(c);
+  std::fclose(file);
+  std::vector<const char*> variables;
+  for (const auto variable : split_at(text, '\0')) variables.push_back(variable.data());
+  variables.push_back(nullptr);
+  return EnvMap::from(variables.data());
 }
 
 std::string process_name(int id) { return read_stat(id).value_or(StatLine{}).name; }
