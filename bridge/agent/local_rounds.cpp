@@ -54,7 +54,9 @@ std::variant<Round, RunEnd> LocalRounds::next() {
 }
 
 std::variant<Round, RunEnd> LocalRounds::begin() const {
-  const Endpoint wanted = wanted_master(context_.options);
+  Endpoint wanted = wanted_master(context_.options);
+  if (const auto address = numeric_address(wanted.host); address && is_any_address(*address))
+    wanted.host = loopback_like(*address);
   // The launcher may have reserved the port for this agent: srun --torch-env torchbridge run
   // --master-port $MASTER_PORT.
   const auto own = context_.environment.integer("TORCHBRIDGE_LISTEN_FD", 3, INT32_MAX);

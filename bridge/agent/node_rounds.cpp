@@ -114,9 +114,9 @@ Status NodeRounds::begin_to_coordinate(Socket listener, int restarts) {
                                    "the same --rdzv-token-file or {}",
                                    where, who, kTokenVariable));
   }
-  if (endpoint_.is_loopback) {
-    print_line(context_, formatted("{} is a loopback address, which other nodes do not reach: node "
-                                   "0 listens at all addresses of {}",
+  if (endpoint_.is_for_others) {
+    print_line(context_, formatted("{} is each host's own address, which other nodes do not reach: "
+                                   "node 0 listens at all addresses of {}",
                                    printable(endpoint_.coordinator.host), host_name()));
   } else if (!endpoint_.own_host.empty()) {
     print_line(context_, formatted("{} is no address of {}, which is node 0 as it was told: it "
@@ -424,7 +424,7 @@ std::string NodeRounds::own_address() const {
   if (!context_.options.local_addr.empty()) return context_.options.local_addr;
   const std::string& seen = client_->own_address();
   const bool is_for_this_host =
-      names_loopback(endpoint_.coordinator.host) && !endpoint_.is_loopback;
+      names_loopback(endpoint_.coordinator.host) && !endpoint_.is_for_others;
   if (!is_loopback(seen) || is_for_this_host) return seen;
   const auto reachable = reachable_address();
   return reachable ? *reachable : seen;

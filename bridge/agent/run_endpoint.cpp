@@ -50,6 +50,15 @@ RunShape shape_of(const RunOptions& options, int tasks) {
   return shape;
 }
 
+// Whether the user says that this agent is the one at the endpoint. Slurm and mpirun know better.
+bool is_said_to_listen(const RunOptions& options, const EnvMap& environment,
+                       const LaunchedTask& task) {
+  const bool is_said = options.rdzv_backend == RdzvBackend::kStatic
+                           ? options.node_rank == 0
+                           : options.rdzv_conf.is_host == true;
+  return is_said && !has_placed_ranks(task.count, environment);
+}
+
 Status check_shape(const RunShape& shape) {
   if (shape.active_nodes < shape.min_nodes || shape.active_nodes > shape.max_nodes) {
     return Error{formatted("--active {}: expected a number from {} to {} (--nnodes)",
@@ -92,8 +101,8 @@ Result<RunEndpoint> from_static(const RunOptions& options, const RunShape& shape
                              printable(run.coordinator.host), host_name(), node_rank, run.advice),
         .only_here = true};
   }
-  const bool is_said = options.node_rank && !has_placed_ranks(task.count, environment);
-  run.rule = is_said ? ListenRule::kAsIsSaid : ListenRule::kAsNode0;
+  run.rule =
+      is_said_to_listen(options, environment, task) ? ListenRule::kAsIsSaid : ListenRule::kAsNode0;
   if (const auto listening = listen_if_known(run); !listening) return listening.error();
   return run;
 }
@@ -107,9 +116,9 @@ Result<RunEndpoint> from_c10d(const RunOptions& options, const EnvMap& environme
   const auto is_host = options.rdzv_conf.is_host;
   if (is_host == false) return run;
   run.advice = "give is_host=true on the host of the endpoint alone";
-  run.rule = !is_host                                    ? ListenRule::kIfOwn
-             : has_placed_ranks(task.count, environment) ? ListenRule::kAsNode0
-                                                         : ListenRule::kAsIsSaid;
+  run.rule = !is_host                                        ? ListenRule::kIfOwn
+             : is_said_to_listen(options, environment, task) ? ListenRule::kAsIsSaid
+                                                             : ListenRule::kAsNode0;
   if (const auto listening = listen_if_known(run); !listening) return listening.error();
   return run;
 }
@@ -261,7 +270,7 @@ Error each_nodes_own(const std::string& subject, const LaunchedTask& task) {
 Status check_named_host(const RunOptions& options, const EnvMap& environment,
                         const LaunchedTask& task) {
   const auto [host, subject] = named_host(options, environment);
-  if (is_any_address(address_in_digits(host))) {
+  if (is_any_address(address_in_digits(host)) && !is_said_to_listen(options, environment, task)) {
     return Error{.message = formatted("{} is each host's own address, and other hosts connect to "
                                       "themselves there: give the address of node 0",
                                       subject),
@@ -322,15 +331,16 @@ Status listen_at_endpoint(RunEndpoint& run, const std::string& address) {
   const bool is_exact = is_numeric(host) || names_loopback(host);
   const std::string own = is_exact ? address : address_to_listen_on(address);
   // Who says that it is node 0 may have localhost, as by Kubeflow, and the others its name.
-  run.is_loopback = run.rule == ListenRule::kAsIsSaid && !is_numeric(host) && is_loopback(own);
-  auto socket = listen_on({run.is_loopback ? any_address_for_others(own)
-                           : is_own        ? own
-                                           : any_address_like(address),
+  const bool may_be_for_others = is_any_address(own) || (!is_numeric(host) && is_loopback(own));
+  run.is_for_others = run.rule == ListenRule::kAsIsSaid && may_be_for_others;
+  auto socket = listen_on({run.is_for_others ? any_address_for_others(own)
+                           : is_own          ? own
+                                             : any_address_like(address),
                            port});
   if (!socket && must) return Error{.message = socket.error().message, .only_here = true};
   if (!socket) return Ok{};
   run.listener = std::move(*socket);
-  if (!is_own) run.own_host = any_address_like(address) == "::" ? "::1" : "127.0.0.1";
+  if (!is_own) run.own_host = loopback_like(address);
   return Ok{};
 }
 
@@ -397,7 +407,7 @@ Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const LaunchOri
   }
   run->shape = shape;
   run->is_output_shared = task.count > 1;
-  if (!run->is_loopback) run->doubt = doubt_about(options, environment, task);
+  if (!run->is_for_others) run->doubt = doubt_about(options, environment, task);
   run->note = note_about(options, environment, task);
   const bool has_id = !options.rdzv_id.empty() && options.rdzv_id != RunOptions().rdzv_id;
   if (has_id || run->run_id.empty()) run->run_id = options.rdzv_id;

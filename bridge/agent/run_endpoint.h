@@ -32,8 +32,9 @@ struct RunEndpoint {
   Socket listener;       // open in the agent that coordinates
   std::string own_host;  // its loopback address, where others reach it by the endpoint alone; else
                          // empty
-  // The endpoint is a loopback address, and others reach this host by another: it listens at all.
-  bool is_loopback = false;
+  // The endpoint is each host's own address, and others reach this host by another: it listens at
+  // all.
+  bool is_for_others = false;
   std::string note;   // a line for the user, or empty
   std::string doubt;  // why none may coordinate there, for the line of an agent that waits
   bool is_of_launcher = false;  // whose agents have agreed on the one of them that coordinates

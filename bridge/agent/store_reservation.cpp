@@ -11,7 +11,7 @@ Result<StoreReservation> reserve_store(const std::string& host, int port, const 
   const auto address = numeric_address(host);
   const std::string named = (option.empty() ? "" : option + " ") + printable(host);
   if (!address) return Error{named + ": " + address.error().message};
-  if (!is_own_address(*address))
+  if (is_any_address(*address) || !is_own_address(*address))
     return Error{formatted("{} is not an address of {}", named, host_name())};
   // Only where it must: a store at a loopback address is for this node.
   auto socket =

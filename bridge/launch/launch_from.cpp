@@ -112,11 +112,13 @@ void set_by_hand(Launch& launch, const LaunchOrigin& origin) {
       (origin.facts && !has_placed_ranks(origin.facts->world_size, origin.environment));
   const Layout& at = launch.env.layout;
   launch.is_local_size_known = at.world_size == 1 || origin.environment.has("LOCAL_WORLD_SIZE");
-  const bool is_pod = origin.environment.has("KUBERNETES_SERVICE_HOST");
+  // At 0.0.0.0 rank 0 is to listen for all, and the others may have its address.
+  const bool is_any = is_any_address(address_in_digits(launch.env.master.host));
+  const bool may_have_others = is_any || origin.environment.has("KUBERNETES_SERVICE_HOST");
   const bool has_others =
-      at.local_world_size < at.world_size || (!launch.is_local_size_known && is_pod);
-  launch.may_have_other_nodes =
-      launch.is_by_hand && at.world_size > 1 && has_others && !is_numeric(launch.env.master.host);
+      at.local_world_size < at.world_size || (!launch.is_local_size_known && may_have_others);
+  launch.may_have_other_nodes = launch.is_by_hand && at.world_size > 1 && has_others &&
+                                (is_any || !is_numeric(launch.env.master.host));
 }
 
 Result<Launch> launch_from_given(const Result<TorchEnv>& given, const LaunchOrigin& origin) {

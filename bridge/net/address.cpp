@@ -105,10 +105,14 @@ std::string any_address_like(const std::string& numeric_address) {
   return is_ipv6(numeric_address) ? "::" : "0.0.0.0";
 }
 
-std::string any_address_for_others(const std::string& loopback_address) {
+std::string loopback_like(const std::string& numeric_address) {
+  return is_ipv6(numeric_address) ? "::1" : "127.0.0.1";
+}
+
+std::string any_address_for_others(const std::string& own_address) {
   const auto own = local_addresses();  // IPv4 first
-  const bool is_decided = is_ipv6(loopback_address) || own.empty();
-  return any_address_like(is_decided ? loopback_address : own.front());
+  const bool is_decided = is_ipv6(own_address) || own.empty();
+  return any_address_like(is_decided ? own_address : own.front());
 }
 
 bool names_loopback(const std::string& host) {
@@ -131,7 +135,8 @@ std::vector<std::string> local_addresses() {
 
 bool is_own_address(const std::string& numeric_address) {
   const auto own = local_addresses();
-  return is_loopback(numeric_address) || std::ranges::find(own, numeric_address) != own.end();
+  return is_loopback(numeric_address) || is_any_address(numeric_address) ||
+         std::ranges::find(own, numeric_address) != own.end();
 }
 
 Result<std::string> address_towards(const std::string& numeric_address, bool several_nodes) {
@@ -141,7 +146,8 @@ Result<std::string> address_towards(const std::string& numeric_address, bool sev
   if (!several_nodes || !is_loopback(source)) return source;
   const auto own = local_addresses();
   const auto outer = std::ranges::find(own, is_ipv6(source), is_ipv6);
-  return outer != own.end() ? *outer : source;
+  if (outer != own.end()) return *outer;
+  return own.empty() ? source : own.front();
 }
 
 Result<std::string> reachable_address(const HostNames& names) {

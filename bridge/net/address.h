@@ -30,17 +30,18 @@ bool names_loopback(const std::string& host);
 bool is_any_address(const std::string& numeric_address);
 // The one of the same family.
 std::string any_address_like(const std::string& numeric_address);
-// The one for who reaches this host at its loopback address, and for others: IPv6's also accepts
-// IPv4.
-std::string any_address_for_others(const std::string& loopback_address);
+std::string loopback_like(const std::string& numeric_address);
+// The one for who reaches this host at its loopback address, or at that for all addresses, and for
+// others: IPv6's also accepts IPv4.
+std::string any_address_for_others(const std::string& own_address);
 
 // Whether an interface of this host, as this process sees it, has the address; loopback ones all
-// do.
+// do, and that for all addresses.
 bool is_own_address(const std::string& numeric_address);
 
 // The address of this host that packets to `numeric_address` leave from. Where that is loopback
 // although the job has other nodes (Debian gives a host's own name 127.0.1.1), the first of
-// local_addresses() of the same family.
+// local_addresses() of the same family, or of the other.
 Result<std::string> address_towards(const std::string& numeric_address, bool several_nodes);
 
 // Numeric addresses of the interfaces that are up, loopback and link-local left out, IPv4 first, in

@@ -22,11 +22,11 @@ Status check_exported_host(const std::string& host, const LaunchFacts& facts) {
 }
 
 Status check_is_not_own(const StepOptions& step, const LaunchFacts& facts, const HostNames& names) {
-  if (!step.exported.host || !facts.has_several_nodes()) return Ok{};
+  const std::string& host = step.options.addr.text;
+  if (!step.exported.host || !facts.has_several_nodes() || names_loopback(host)) return Ok{};
   const auto map = task_map_of(facts);
   const auto master_node = map ? master_node_of(facts, *map, step.options.ranks) : map.error();
   if (!master_node || *master_node == facts.node_rank) return Ok{};  // plan_step() has the error
-  const std::string& host = step.options.addr.text;
   const auto address = numeric_address(host, names);
   if (!address || !is_own_address(*address)) return Ok{};
   return Error{.message = formatted("MASTER_ADDR='{}' is exported, which is an address of {}, but "

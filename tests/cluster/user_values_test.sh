@@ -32,6 +32,13 @@ MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 expect_error \
 MASTER_PORT=29514 expect_error \
   "torchbridge: .*MASTER_ADDR='n1' is exported, which is an address of n1, but rank 0 runs on another node" 20 \
   on_login srun -w n0,n1 -n2 sh -c 'MASTER_ADDR=$(hostname) exec "$0" exec -- sleep 1000' "$torchbridge"
+MASTER_ADDR=0.0.0.0 expect_one_report "MASTER_ADDR='0.0.0.0' is exported, which is each node's own address" \
+  on_login srun -N2 -n2 "$torchbridge" exec -- true
+for own in 0.0.0.0 ::; do
+  for way in --torch-env "$torchbridge exec --"; do
+    MASTER_ADDR=$own expect "0 $own"$'\n'"1 $own" on_login srun -N1 -n2 $way sh -c 'echo $RANK $MASTER_ADDR'
+  done
+done
 MASTER_ADDR=localhost expect $'0 localhost\n1 localhost' \
   on_login srun -N1 -n2 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
 

@@ -109,7 +109,7 @@ grep -q 'MASTER_ADDR=10.77.0.1 is no address of .*, where rank 0 runs' "$work/tr
 
 # at_once NAME: node 0 listens at localhost, and the other has its address.
 at_once() { both "$1" none 0; }
-loopback='is a loopback address, which other nodes do not reach'
+loopback='is each host.s own address, which other nodes do not reach'
 node=("${run[@]}" --master-port 29510 --master-addr)
 front=("${node[@]}" 10.77.0.2 --node-rank 1 sh -c "$show") back=("${node[@]}" localhost --node-rank 0 sh -c "$show")
 at_once static-localhost
@@ -121,6 +121,18 @@ c10d=("${run[@]}" --rdzv-backend c10d --rdzv-endpoint)
 front=("${c10d[@]}" 10.77.0.2:29511 sh -c "$show")
 back=("${c10d[@]}" localhost:29511 --rdzv-conf join_timeout=30,is_host=true sh -c "$show")
 at_once c10d-localhost
+# Node 0 has 0.0.0.0, which torchrun and Python accept there.
+node=("${run[@]}" --master-port 29514 --master-addr)
+for any in 0.0.0.0 ::; do
+  front=("${node[@]}" 10.77.0.2 --node-rank 1 sh -c "$show") back=("${node[@]}" "$any" --node-rank 0 sh -c "$show")
+  at_once static-any
+  grep -qx 'rank 1 of 2 at 10.77.0.2' "$work/static-any-1.log" || fail "rank 0 has no address that others reach"
+  grep -q "^torchbridge: $any $loopback: node 0 listens at all" "$work/static-any-0.log" || fail "node 0 has no line"
+  with=(OMP_NUM_THREADS=1 MASTER_PORT=29515 WORLD_SIZE=2 "$trainer" --max-steps 2)
+  front=(env RANK=1 MASTER_ADDR=10.77.0.2 "${with[@]}") back=(env RANK=0 MASTER_ADDR="$any" "${with[@]}")
+  at_once trainer-any
+  grep -q "MASTER_ADDR=$any $loopback: rank 0 listens at all" "$work/trainer-any-0.log" || fail "rank 0 has no line"
+done
 for shape in "KUBERNETES_SERVICE_HOST=10.96.0.1" "LOCAL_WORLD_SIZE=1"; do
   name=trainer-${shape%%_*}
   with=(OMP_NUM_THREADS=1 MASTER_PORT=29512 WORLD_SIZE=2 $shape "$trainer" --max-steps 2)

@@ -44,8 +44,8 @@ bool has_other_nodes(const Launch& launch) {
 std::string listens_for_others(const TorchEnv& env) {
   const Layout& at = env.layout;
   return formatted(
-      "MASTER_ADDR={} is a loopback address, which other nodes do not reach: rank 0 listens at all "
-      "addresses of {}{}",
+      "MASTER_ADDR={} is each host's own address, which other nodes do not reach: rank 0 listens "
+      "at all addresses of {}{}",
       env.master.host, host_name(),
       at.local_world_size < at.world_size
           ? ""
@@ -60,16 +60,18 @@ Socket bind_store(const Launch& launch, const std::string& numeric) {
   const bool is_own = is_own_address(numeric);
   // At a wrong address the other ranks would reach another service, and their message would name
   // that.
-  if (!is_own && (!launch.is_by_hand || is_any_address(numeric))) {
+  if (!is_own && !launch.is_by_hand) {
     throw TrainError(
         formatted("MASTER_ADDR={} is no address of {}, where rank 0 runs; set it to one that all "
                   "nodes can reach, or unset it under srun and mpirun",
                   named.host, host_name()));
   }
   // In /etc/hosts a node's own name may be a loopback address, and by hand rank 0 alone may have
-  // localhost; other nodes connect to another address then.
-  const bool needs_all_interfaces = has_other_nodes(launch) && is_loopback(numeric);
+  // localhost or 0.0.0.0; other nodes connect to another address then.
+  const bool is_any = is_any_address(numeric);
+  const bool needs_all_interfaces = has_other_nodes(launch) && (is_any || is_loopback(numeric));
   if (!is_own) address.host = any_address_like(numeric);
+  if (is_any) address.host = loopback_like(numeric);
   if (needs_all_interfaces) address.host = any_address_for_others(numeric);
   auto socket = listen_on(address);
   // With GROUP_WORLD_SIZE the other nodes are known.
@@ -91,9 +93,8 @@ Socket bind_store(const Launch& launch, const std::string& numeric) {
 // The address at which rank 0 itself reaches the store that it serves.
 std::string own_client_address(const Socket& listening, const std::string& numeric) {
   const std::string host = bound_host(listening).value_or(numeric);
-  const auto is_ipv6 = [](const auto& address) { return address.find(':') != address.npos; };
   if (!is_any_address(host)) return host;
-  return is_ipv6(host) && is_ipv6(numeric) ? "::1" : "127.0.0.1";
+  return loopback_like(host == "::" ? numeric : host);
 }
 
 c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& numeric,

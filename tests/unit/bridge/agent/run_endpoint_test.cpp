@@ -140,6 +140,25 @@ TEST(RunEndpoint, IsNoAddressThatStandsForAllOfAHost) {
       << run.error().message;
 }
 
+TEST(RunEndpoint, AtAllAddressesOfAHostIsThatOfWhoSaysThatItIsNode0) {
+  for (const std::string any : {"0.0.0.0:", "[::]:"}) {
+    const std::string endpoint = any + std::to_string(free_port());
+    for (const auto backend : {RdzvBackend::kStatic, RdzvBackend::kC10d}) {
+      RunOptions options = nodes(2, 2, backend, endpoint);
+      options.node_rank = 0;
+      options.rdzv_conf.is_host = true;
+      const auto run = find_run_endpoint(options, {}, {});
+      ASSERT_TRUE(run) << run.error().message;
+      EXPECT_TRUE(run->is_for_others);
+      EXPECT_TRUE(is_any_address(*bound_host(run->listener)));
+      EXPECT_FALSE(find_run_endpoint(options, {}, {0, 2})) << "the launcher knows better";
+      options.node_rank = 1;
+      options.rdzv_conf.is_host = false;
+      EXPECT_FALSE(find_run_endpoint(options, {}, {}));
+    }
+  }
+}
+
 // Of documentation: no interface has 192.0.2.1.
 TEST(RunEndpoint, IsListenedForByWhoSaysThatItIsNode0) {
   const std::string endpoint = "192.0.2.1:" + std::to_string(free_port());
@@ -172,14 +191,14 @@ TEST(RunEndpoint, OfNode0AtLocalhostIsReachedByOthers) {
     options.rdzv_conf.is_host = true;
     const auto run = find_run_endpoint(options, {}, {});
     ASSERT_TRUE(run) << run.error().message;
-    EXPECT_TRUE(run->is_loopback);
+    EXPECT_TRUE(run->is_for_others);
     EXPECT_TRUE(is_any_address(*bound_host(run->listener)));
     EXPECT_EQ(run->doubt, "");
   }
   // Nobody says so.
   const auto run = find_run_endpoint(nodes(2, 2, RdzvBackend::kC10d, endpoint), {}, {});
   ASSERT_TRUE(run) << run.error().message;
-  EXPECT_FALSE(run->is_loopback);
+  EXPECT_FALSE(run->is_for_others);
   EXPECT_TRUE(is_loopback(*bound_host(run->listener)));
 }
 

@@ -69,6 +69,10 @@ TEST(AddressTowards, RejectsNames) { EXPECT_FALSE(address_towards("nowhere", fal
 TEST(IsOwnAddress, CountsLoopback) {
   EXPECT_TRUE(is_own_address("127.0.1.1"));
   EXPECT_FALSE(is_own_address("192.0.2.1"));
+  for (const char* any : {"0.0.0.0", "::"}) {
+    EXPECT_TRUE(is_own_address(any));
+    EXPECT_TRUE(is_loopback(loopback_like(any)));
+  }
   for (const auto& address : local_addresses()) EXPECT_TRUE(is_own_address(address)) << address;
 }
 
