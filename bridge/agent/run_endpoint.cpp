@@ -331,7 +331,7 @@ Status listen_at_endpoint(RunEndpoint& run, const std::string& address) {
   const bool is_exact = is_numeric(host) || names_loopback(host);
   const std::string own = is_exact ? address : address_to_listen_on(address);
   // Who says that it is node 0 may have localhost, as by Kubeflow, and the others its name.
-  const bool may_be_for_others = is_any_address(own) || (!is_numeric(host) && is_loopback(own));
+  const bool may_be_for_others = is_any_address(address) || (!is_numeric(host) && is_loopback(own));
   run.is_for_others = run.rule == ListenRule::kAsIsSaid && may_be_for_others;
   auto socket = listen_on({run.is_for_others ? any_address_for_others(own)
                            : is_own          ? own

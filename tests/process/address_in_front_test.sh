@@ -133,6 +133,13 @@ for any in 0.0.0.0 ::; do
   at_once trainer-any
   grep -q "MASTER_ADDR=$any $loopback: rank 0 listens at all" "$work/trainer-any-0.log" || fail "rank 0 has no line"
 done
+# Its name, which Debian's installer gives a loopback address, needs no line.
+{ cat /etc/hosts && printf '127.0.1.1 node-0.test\n'; } >"$work/hosts"
+mount --bind "$work/hosts" /etc/hosts
+front=("${node[@]}" 10.77.0.2 --node-rank 1 sh -c "$show")
+back=("${node[@]}" node-0.test --node-rank 0 sh -c "$show")
+at_once static-name
+! grep -E "$loopback|is no address of" "$work/static-name-0.log" || fail "a line about its own name"
 for shape in "KUBERNETES_SERVICE_HOST=10.96.0.1" "LOCAL_WORLD_SIZE=1"; do
   name=trainer-${shape%%_*}
   with=(OMP_NUM_THREADS=1 MASTER_PORT=29512 WORLD_SIZE=2 $shape "$trainer" --max-steps 2)

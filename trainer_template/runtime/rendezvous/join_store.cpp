@@ -169,10 +169,15 @@ std::string no_answer_error(const TorchEnv& env, const InitMethod& method) {
       store_location(env.master, method), server);
 }
 
+// On each node another host's.
+bool is_each_hosts_own(const std::string& address) {
+  return is_loopback(address) || is_any_address(address);
+}
+
 // All ranks that cannot reach the store have the same error: one of them reports it.
 bool is_client_reporter(const TorchEnv& env) {
   if (env.use_agent_store) return env.layout.rank == 0;
-  if (is_loopback(env.master.host) && env.layout.node_rank > 0)
+  if (is_each_hosts_own(env.master.host) && env.layout.node_rank > 0)
     return env.layout.node_rank == 1 && env.layout.local_rank == 0;
   return env.layout.rank == 1;
 }
@@ -207,7 +212,7 @@ c10::intrusive_ptr<c10d::Store> reach_store(const Launch& launch, std::string& n
   if (probe.answer == StoreAnswer::kForeign) {
     // Rank 0 could not bind the port and reports that, unless an agent serves the store or the
     // address is a loopback address, which is another host on each node.
-    const bool is_other_host = is_loopback(numeric) && env.layout.node_rank > 0;
+    const bool is_other_host = is_each_hosts_own(numeric) && env.layout.node_rank > 0;
     if (!env.use_agent_store && !is_other_host) throw PeerFailed();
     throw TrainError(formatted(
         "the service at {} is not the store of this job ({}); {}", address, probe.detail,
