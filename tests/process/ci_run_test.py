@@ -51,23 +51,6 @@ CASES = {
     "a case of a release is unstable": dict(
         releases="echo 'trixie: unstable one'", unstable=["trixie: unstable one"],
         last=f"CI: green after N s: {VERDICT}; unstable on trixie: one"),
-    "a test with the oldest torch fails": dict(
-        torch="echo 'FAILED 3 of 3 times: one'; exit 1", code=1,
-        last=f"CI: red after N s: {VERDICT}; scripts/torch_versions --within 1440 2.11.0 failed"),
-    "the tests with the oldest torch take too long": dict(
-        torch="echo '1/2 Test #1: one .... Passed 1.00 sec'; exit 124",
-        last=f"CI: green after N s: {VERDICT}; scripts/torch_versions left out after 1500 s"),
-    "a test with the oldest torch hangs": dict(
-        torch="echo '1/2 Test #1: one ....***Timeout 600.00 sec'; exit 124", code=1,
-        last=f"CI: red after N s: {VERDICT}; scripts/torch_versions --within 1440 2.11.0 failed"),
-    "a test with the oldest torch is unstable": dict(
-        torch="echo 'torch-2.11.0: unstable one'", unstable=["torch-2.11.0: unstable one"],
-        last=f"CI: green after N s: {VERDICT}; unstable on torch-2.11.0: one"),
-    "the oldest torch cannot be had": dict(
-        torch="exit 77", last=f"CI: green after N s: {VERDICT}; parts of scripts/torch_versions skipped"),
-    "no disk is left for the oldest torch": dict(
-        df="printf 'Avail\\n 11999MB\\n'",
-        last=f"CI: green after N s: {VERDICT}; scripts/torch_versions 2.11.0 left out, for want of disk"),
     "with arguments only the tests run": dict(
         options=["-R", "one"], test=PASSED + "; echo \"$@\"; cat build/ci/verdict", headers="exit 1", last=VERDICT,
         shown=[r"--landing --verdict \d+ -R one"]),
@@ -97,7 +80,6 @@ def wrong_with(case, folder):
     script(top / "scripts/test", case.get("test", PASSED))
     script(top / "scripts/slurm_headers", case.get("headers", ""))
     script(top / "scripts/releases", case.get("releases", ""))
-    script(top / "scripts/torch_versions", case.get("torch", ""))
     script(folder / "bin/df", case.get("df", "printf 'Avail\\n 90000MB\\n'"))
     run = top / ".ci/run"
     script(run, "")
