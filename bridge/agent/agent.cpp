@@ -1,6 +1,5 @@
 #include "bridge/agent/agent.h"
 
-#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 #include "bridge/host/oom_kills.h"
 #include "bridge/host/read_cpu_groups.h"
 #include "bridge/host/read_machine.h"
+#include "bridge/host/standard_streams.h"
 #include "bridge/launch/end_step.h"
 #include "bridge/net/address.h"
 #include "bridge/net/socket.h"
@@ -49,17 +49,6 @@ std::string run_id_of(const RunOptions& options) {
   std::string id;
   std::getline(std::ifstream("/proc/sys/kernel/random/uuid"), id);
   return id.empty() ? "standalone-" + std::to_string(getpid()) : id;
-}
-
-// Descriptors 0 to 2 are there from here on: a file that is opened later does not get their
-// numbers.
-bool open_standard_streams() {
-  for (;;) {
-    const int descriptor = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (descriptor < 0) return false;
-    if (descriptor > STDERR_FILENO) return close(descriptor) == 0;
-    fcntl(descriptor, F_SETFD, 0);
-  }
 }
 
 // Waits until the readers of standard output and error have all. It does so without limit, as any

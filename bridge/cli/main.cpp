@@ -18,7 +18,6 @@
 #include "bridge/core/agent_command.h"
 #include "bridge/core/exported_values.h"
 #include "bridge/host/exec_arguments.h"
-#include "bridge/host/standard_streams.h"
 #include "bridge/launch/end_step.h"
 #include "bridge/launch/error_reporter.h"
 #include "bridge/launch/launch.h"
@@ -171,7 +170,6 @@ int run_as_agent(const RunOptions& options, const LaunchOrigin& origin) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  fill_standard_streams();
   const LaunchOrigin origin(EnvMap::from(environ));
   try {
     const CliOptions line = parse_cli_options(argc, argv, origin.environment);

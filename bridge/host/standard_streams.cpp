@@ -5,9 +5,12 @@
 
 namespace torchbridge {
 
-void fill_standard_streams() {
-  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
-    if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", O_RDWR | O_CLOEXEC) < 0) return;
+bool open_standard_streams() {
+  for (;;) {
+    const int descriptor = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (descriptor < 0) return false;
+    if (descriptor > STDERR_FILENO) return close(descriptor) == 0;
+    fcntl(descriptor, F_SETFD, 0);
   }
 }
 

@@ -3,9 +3,9 @@
 
 namespace torchbridge {
 
-// Where the caller has closed one (`>&-`), /dev/null takes its place: the next file, socket or lock
-// would be it, and be written to by whatever prints. A command that exec() starts has it closed, as
-// the caller had it.
-void fill_standard_streams();
+// Where the caller has closed one (`>&-`), /dev/null takes its place, also for what this process
+// starts: else the next file, socket or lock would be it, and whatever prints would write to that.
+// False, with errno, where /dev/null does not open.
+bool open_standard_streams();
 
 }  // namespace torchbridge

@@ -65,7 +65,7 @@ void set_threads(const EnvMap& environment, const Layout& layout) {
 int run_job(const LaunchOrigin& origin, const std::function<GroupOptions()>& configure,
             const std::function<ExitCode(ProcessGroup&)>& train) {
   const EnvMap& environment = origin.environment;
-  fill_standard_streams();
+  (void)open_standard_streams();  // without /dev/null they stay as they are
   failpoint("start");
   end_with_launcher(origin);
   print_uncaught(origin.rank);
