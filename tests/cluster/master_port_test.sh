@@ -88,4 +88,4 @@ expect $'0/2\n1/2' on_login srun -N2 -n2 sh -c \
 expect_error "torchbridge: MASTER_PORT=[0-9]+ is already in use on n0" 20 on_login srun -N2 -n2 -w n0,n1 sh -c \
   "$torchbridge exec -- sh -c 'touch $work/first.\$RANK; exec sleep 1000' &
    until [ -e $work/first.\$SLURM_PROCID ]; do sleep 0.1; done
-   $torchbridge exec -- true; wait"
+   $torchbridge exec -- true && wait"
