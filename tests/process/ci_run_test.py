@@ -41,16 +41,32 @@ CASES = {
         headers="exit 77", last=f"CI: green after N s: {VERDICT}; parts of scripts/slurm_headers skipped"),
     "a release fails": dict(
         releases="echo 'trixie: FAILED one'; exit 1", code=1,
-        last=f"CI: red after N s: {VERDICT}; scripts/releases trixie failed"),
+        last=f"CI: red after N s: {VERDICT}; scripts/releases failed"),
     "a release takes too long": dict(
         releases="echo 'trixie: ok     one'; exit 124",
-        last=f"CI: green after N s: {VERDICT}; scripts/releases left out after 1240 s"),
+        last=f"CI: green after N s: {VERDICT}; scripts/releases left out after N s"),
     "a release fails and then takes too long": dict(
         releases="echo 'trixie: FAILED one'; exit 124", code=1,
-        last=f"CI: red after N s: {VERDICT}; scripts/releases trixie failed"),
+        last=f"CI: red after N s: {VERDICT}; scripts/releases failed"),
     "a case of a release is unstable": dict(
         releases="echo 'trixie: unstable one'", unstable=["trixie: unstable one"],
         last=f"CI: green after N s: {VERDICT}; unstable on trixie: one"),
+    "a test fails with the oldest torch": dict(
+        torch="exit 1", code=1, last=f"CI: red after N s: {VERDICT}; scripts/torch_versions failed"),
+    "the packages of the oldest torch cannot be had": dict(
+        torch="exit 77", last=f"CI: green after N s: {VERDICT}; parts of scripts/torch_versions skipped"),
+    "the time is over with the oldest torch": dict(
+        torch="exit 124",
+        last=f"CI: green after N s: {VERDICT}; scripts/torch_versions left out after N s"),
+    "a test is unstable with the oldest torch": dict(
+        torch="echo 'torch-2.11.0: unstable one'", unstable=["torch-2.11.0: unstable one"],
+        last=f"CI: green after N s: {VERDICT}; unstable on torch-2.11.0: one"),
+    "the oldest torch is given its time": dict(
+        torch="echo $*", shown=[r"--within 4[89]\d\d 2\.11\.0"], last=f"CI: green after N s: {VERDICT}"),
+    "too little disk for the oldest torch": dict(
+        df="printf 'Avail\\n 11000MB\\n'", torch="exit 1",
+        last=f"CI: green after N s: {VERDICT}; scripts/torch_versions left out: 11000 MB of disk are free, "
+             "12000 are needed"),
     "with arguments only the tests run": dict(
         options=["-R", "one"], test=PASSED + "; echo \"$@\"; cat build/ci/verdict", headers="exit 1", last=VERDICT,
         shown=[r"--landing --verdict \d+ -R one"]),
@@ -80,6 +96,7 @@ def wrong_with(case, folder):
     script(top / "scripts/test", case.get("test", PASSED))
     script(top / "scripts/slurm_headers", case.get("headers", ""))
     script(top / "scripts/releases", case.get("releases", ""))
+    script(top / "scripts/torch_versions", case.get("torch", ""))
     script(folder / "bin/df", case.get("df", "printf 'Avail\\n 90000MB\\n'"))
     run = top / ".ci/run"
     script(run, "")
@@ -96,7 +113,7 @@ def wrong_with(case, folder):
         if lines[-1] == case.get("ends_after"):
             process.send_signal(signal.SIGTERM)
     code = process.wait()
-    last = re.sub("after [0-9]+ s", "after N s", lines[-1], count=1).replace(str(top), "PWD")
+    last = re.sub("after [0-9]+ s", "after N s", lines[-1]).replace(str(top), "PWD")
     if code != case.get("code", 0):
         yield f"exit code {code}"
     if last != case["last"]:
