@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -106,13 +105,11 @@ bool has_process_ids_of_host() {
 }
 
 EnvMap environment_of(std::int64_t id) {
-  std::FILE* file = std::fopen(("/proc/" + std::to_string(id) + "/environ").c_str(), "re");
-  if (file == nullptr) return {};
-  std::string text;
-  for (int c = 0; (c = std::fgetc(file)) != EOF;) text += static_cast<char>(c);
-  std::fclose(file);
+  constexpr std::size_t kLongest = 1 << 26;  // the kernel's own limit follows from the stack's
+  const auto text = read_text("/proc/" + std::to_string(id) + "/environ", kLongest);
+  if (!text || !*text) return {};
   std::vector<const char*> variables;
-  for (const auto variable : split_at(text, '\0')) variables.push_back(variable.data());
+  for (const auto variable : split_at(**text, '\0')) variables.push_back(variable.data());
   variables.push_back(nullptr);
   return EnvMap::from(variables.data());
 }

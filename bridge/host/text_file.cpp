@@ -12,8 +12,6 @@
 namespace torchbridge {
 namespace {
 
-constexpr std::size_t kMaxFileSize = 1 << 16;
-
 Result<std::optional<std::string>> nothing_or_error(const std::string& path, int error) {
   if (is_missing(error)) return std::optional<std::string>();
   return Error{path + ": " + std::strerror(error)};
@@ -25,21 +23,21 @@ bool is_missing(int error) {
   return error == ENOENT || error == ENOTDIR || error == ENODEV || error == ENXIO;
 }
 
-Result<std::optional<std::string>> read_text(const std::string& path) {
+Result<std::optional<std::string>> read_text(const std::string& path, std::size_t limit) {
   // In a container whose image has a FIFO there, open() would wait for a writer.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return nothing_or_error(path, errno);
   std::string text;
   std::array<char, 4096> chunk;
   ssize_t count = 0;
-  while (text.size() <= kMaxFileSize && (count = read(file, chunk.data(), chunk.size())) > 0) {
+  while (text.size() <= limit && (count = read(file, chunk.data(), chunk.size())) > 0) {
     text.append(chunk.data(), static_cast<std::size_t>(count));
   }
   const int error = errno;
   close(file);
   if (count < 0) return nothing_or_error(path, error);
-  if (text.size() > kMaxFileSize)
-    return Error{formatted("{}: longer than {} bytes", path, kMaxFileSize)};
+  if (text.size() > limit)
+    return Error{formatted("{}: longer than {} bytes", path, limit)};
   while (text.ends_with('\n')) text.pop_back();
   return std::optional(std::move(text));
 }

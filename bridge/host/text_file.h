@@ -1,6 +1,7 @@
 // Small files of the kernel, read whole.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -12,7 +13,7 @@ namespace torchbridge {
 bool is_missing(int error);
 
 // The content without the newlines at its end; nothing where there is no such file. An error names
-// the file: it cannot be read, or is longer than 64 KiB.
-Result<std::optional<std::string>> read_text(const std::string& path);
+// the file: it cannot be read, or is longer than `limit` bytes.
+Result<std::optional<std::string>> read_text(const std::string& path, std::size_t limit = 1 << 16);
 
 }  // namespace torchbridge
