@@ -36,8 +36,7 @@ Result<std::optional<std::string>> read_text(const std::string& path, std::size_
   const int error = errno;
   close(file);
   if (count < 0) return nothing_or_error(path, error);
-  if (text.size() > limit)
-    return Error{formatted("{}: longer than {} bytes", path, limit)};
+  if (text.size() > limit) return Error{formatted("{}: longer than {} bytes", path, limit)};
   while (text.ends_with('\n')) text.pop_back();
   return std::optional(std::move(text));
 }

@@ -53,8 +53,7 @@ bool is_layout_missing(const EnvMap& environment, const TorchEnv& given, const L
   // A script's own layout, as 0 for each task that sees one GPU.
   if (environment.has("LOCAL_RANK") && origin.facts && at.local_rank != origin.facts->local_rank)
     return false;
-  return origin.facts && origin.set_by == SetBy::kOthers && at.world_size > 1 &&
-         at.world_size == origin.facts->world_size && at.rank == origin.facts->rank &&
+  return origin.is_launchers(at) && origin.set_by == SetBy::kOthers && at.world_size > 1 &&
          options.ranks != RankRule::kBlock &&
          !(origin.facts->needs_node_exchange() && environment.has("PMI_FD")) &&
          !(environment.has("LOCAL_RANK") && environment.has("LOCAL_WORLD_SIZE") &&

@@ -127,13 +127,10 @@ Result<Launch> launch_from_given(const Result<TorchEnv>& given, const LaunchOrig
   launch.env = *given;
   launch.launcher = "environment";
   set_by_hand(launch, origin);
-  const Layout& at = launch.env.layout;
-  const auto& facts = origin.facts;
-  if (facts && facts->rank == at.rank && facts->world_size == at.world_size)
-    launch.matching_facts = facts;
-  if (launch.matching_facts) {
+  if (origin.is_launchers(launch.env.layout)) {
+    launch.matching_facts = origin.facts;
     const auto checked = check_exported_host(launch.env.master.host, *launch.matching_facts);
-    if (!checked) return checked.error();
+    if (!checked) return Error{checked.error().message + kForRanksInside};
   }
   launch.store_socket = inherited_socket(launch.env, origin.environment);
   return launch;

@@ -182,8 +182,6 @@ Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
   if (!origin.facts || is_ours) return Ok{};
   const LaunchFacts& facts = *origin.facts;
   const Layout& at = env.layout;
-  const bool has_size = at.world_size == facts.world_size;
-  const bool is_same = has_size && at.rank == facts.rank;
   const bool is_agents = at.node_count == facts.world_size;
   // srun started this very process, so that no torchrun is between.
   const bool is_task_itself =
@@ -191,13 +189,14 @@ Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
       origin.environment.get("SLURM_TASK_PID") == std::to_string(origin.processes.front().id);
   const bool is_apart = !origin.is_of_mpirun() && !is_task_itself;
   const bool by_torchrun = origin.set_by == SetBy::kTorchrun;
-  if (is_same || (by_torchrun && (is_agents || is_apart))) return Ok{};
+  if (origin.is_launchers(at) || (by_torchrun && (is_agents || is_apart))) return Ok{};
   if (origin.is_set_inside || (facts.world_size == 1 && is_set_below_task(at, origin))) return Ok{};
   const std::string who =
       facts.launcher == "openmpi" || facts.launcher == "hydra" ? "mpirun" : facts.launcher;
   const std::string joined =
-      facts.world_size > 1 || by_torchrun
-          ? ""
+      by_torchrun ? ""
+      : facts.world_size > 1
+          ? kForRanksInside
           : formatted(
                 "; to join ranks that {} starts one by one, set RANK to MASTER_PORT in a shell "
                 "that stays above the command: sh -c 'RANK={} ... COMMAND; exit $?'",
@@ -206,15 +205,17 @@ Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
                    "RANK='{}' and WORLD_SIZE='{}' are exported, but {} started rank {} of {}: "
                    "unset RANK and WORLD_SIZE, or the variables of {} if they are stale{}",
                    at.rank, at.world_size, who, facts.rank, facts.world_size, who, joined),
-               .only_here = has_size};  // for some rank it is right
+               .only_here = at.world_size == facts.world_size};  // for some rank it is right
 }
 
-// The ranks that a script starts on the node of a task: rank 0 there has LOCAL_RANK 0, and so no
-// other one.
-EnvMap of_ranks_inside(const EnvMap& environment) {
+// Of ranks that a script starts inside a task. Those of an only task at its own address, and those
+// at a loopback address, are on this node: LOCAL_RANK is RANK there, and another one is the task's.
+EnvMap of_ranks_inside(const EnvMap& environment, bool is_only_task) {
   const std::string host(environment.get("MASTER_ADDR").value_or(""));
-  const bool is_here = names_loopback(host) || is_own_address(canonical_address(host));
-  return without_outer_ranks(environment, !is_here || environment.get("RANK") == "0");
+  const bool is_here =
+      names_loopback(host) || (is_only_task && is_own_address(canonical_address(host)));
+  return without_outer_ranks(environment,
+                             !is_here || environment.get("LOCAL_RANK") == environment.get("RANK"));
 }
 
 // The process group in the foreground of the terminal; -1 without a terminal.
@@ -257,7 +258,7 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
   if (launcher != nullptr && launcher->read == read_slurm &&
       has_left_task(environment, processes)) {
     if (is_changed(environment, {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}))
-      environment = of_ranks_inside(environment);
+      environment = of_ranks_inside(environment, /*is_only_task=*/true);
     const auto task = read_facts(*launcher, environment);
     environment = without_launch(environment);
     const bool is_one_of_several = task && task->world_size > 1 && !environment.has("RANK");
@@ -276,9 +277,7 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
   is_set_inside = (is_changed(environment, {"WORLD_SIZE"}) ||
                    (is_only_task && is_changed(environment, {"RANK"}))) &&
                   !is_changed(environment, kOfTorchrunsWorkers);
-  if (is_set_inside)
-    environment = is_only_task ? of_ranks_inside(environment)
-                               : without_outer_ranks(environment, /*keeps_local_rank=*/true);
+  if (is_set_inside) environment = of_ranks_inside(environment, is_only_task);
   set_by = setter_of(environment).who;
   const auto run_id = environment.get("TORCHELASTIC_RUN_ID");
   if (set_by == SetBy::kTorchrun && facts && run_id == run_id_of(*facts))
@@ -300,8 +299,7 @@ Result<TorchEnv> given_by(const EnvMap& environment, const LaunchOrigin& origin)
 LaunchOrigin origin_of_agent(const LaunchOrigin& origin) {
   LaunchOrigin own = origin;
   const auto& [given, facts] = std::tie(origin.given, origin.facts);
-  const bool is_launchers = given && facts && given->layout.rank == facts->rank &&
-                            given->layout.world_size == facts->world_size;
+  const bool is_launchers = given && origin.is_launchers(given->layout);
   if (!facts || origin.set_by != SetBy::kOthers || origin.is_set_inside || is_launchers) return own;
   own.environment = {};
   for (const auto& [name, value] : origin.environment) {

@@ -16,6 +16,10 @@
 
 namespace torchbridge {
 
+// The end of a line about variables that may be of ranks which a script starts inside each task.
+inline constexpr char kForRanksInside[] =
+    "; for ranks inside each task: torchbridge run --standalone";
+
 struct LaunchOrigin {
   LaunchOrigin() = default;
   // `environment` is this process's; that of another process with an empty list of `processes`.
@@ -42,6 +46,10 @@ struct LaunchOrigin {
   // 0 where it is not known.
   int rank = 0;
 
+  // Whether this is the rank that the launcher gives this process.
+  bool is_launchers(const Layout& at) const {
+    return facts && !is_set_inside && at.rank == facts->rank && at.world_size == facts->world_size;
+  }
   bool is_set_by_us() const { return set_by < SetBy::kTorchrun; }
   // mpirun ends all ranks when one has failed.
   bool is_of_mpirun() const { return launcher && launcher->kind == Launcher::Kind::kMpi; }

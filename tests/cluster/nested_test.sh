@@ -61,6 +61,26 @@ for way in --torch-env "$torchbridge exec --"; do
   grep -q "RANK='0' and WORLD_SIZE='4' are exported, but slurm started rank [123] of 4: unset" "$work/stderr" ||
     fail "no line about RANK: $(cat "$work/stderr")"
 done
+# Ranks of one node in each task, without LOCAL_RANK: they have not the task's.
+inside="for rank in 0 1 2; do
+  RANK=\$rank WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=29733 $torchbridge exec -- \
+    sh -c 'echo \$SLURM_PROCID: \$RANK/\$WORLD_SIZE \${LOCAL_RANK-unset}' &
+done
+wait"
+for way in --torch-env "$torchbridge exec --"; do
+  expect $'0: 0/3 0\n0: 1/3 unset\n0: 2/3 unset\n1: 0/3 0\n1: 1/3 unset\n1: 2/3 unset' \
+    on_login srun -N2 -n2 --ntasks-per-node=1 $way bash -c "$inside"
+done
+# As many ranks as there are tasks could be meant for these. The line names what starts ranks in each task.
+inside=${inside/0 1 2/0 1}
+for way in "" --torch-env; do
+  ! on_login srun -Q -N2 -n2 --ntasks-per-node=1 $way bash -c "${inside/=3/=2} -n" 2>"$work/stderr" ||
+    fail "ranks inside each task were started"
+  grep -q "WORLD_SIZE='2' are exported, but .*; for ranks inside each task: torchbridge run --stand" "$work/stderr" ||
+    fail "no line names what starts ranks inside each task: $(cat "$work/stderr")"
+done
+expect $'0/2 0/2 0/1\n0/2 0/2 0/1\n1/2 1/2 0/1\n1/2 1/2 0/1' on_login srun -N2 -n2 --ntasks-per-node=1 \
+  "$torchbridge" run --standalone --nproc-per-node 2 --no-python sh -c "$show"
 expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 1" 20 \
   on_login env $complete RANK=1 srun -N1 -n1 bash -c "$torchbridge exec -- true; exit \$?"
 expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 1" 20 \
