@@ -67,4 +67,8 @@ install(DIRECTORY data/ DESTINATION ${data})
 if(TARGET trainer)
   set_property(TARGET trainer APPEND PROPERTY INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
   install(TARGETS trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # A trainer to start from, without the source tree.
+  install(PROGRAMS scripts/new_trainer RENAME torchbridge-new-trainer DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(DIRECTORY trainer_template/ DESTINATION ${data}/trainer_template
+    PATTERN runtime EXCLUDE PATTERN tasks EXCLUDE PATTERN ckpt EXCLUDE)
 endif()

@@ -224,7 +224,7 @@ def pattern_of(line):
 
 def is_command(line):
     word = re.sub(r"^([A-Z_]+=\S* )*", "", line).split(" ")[0]
-    return word in PROGRAMS or re.match(r"\.?/\S|(\.venv|scripts|build)/", word) is not None
+    return word in PROGRAMS or re.match(r"[.~]?/\S|(\.venv|scripts|build)/", word) is not None
 
 
 def commands_of(page):

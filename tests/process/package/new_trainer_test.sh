@@ -40,6 +40,7 @@ bash -n deep/copy/train.sbatch && grep -q '^: .*TRAINER:=build/my_model}' deep/c
   grep -q '^#SBATCH --requeue' deep/copy/train.sbatch &&
   grep -q '^#SBATCH --job-name=my_model$' deep/copy/train.sbatch ||
   fail "train.sbatch is no job of my_model that queues itself again"
+"$source_dir/scripts/new_trainer" --help | grep -q ' NAME \[DIR\]$' || fail "--help does not show the usage"
 ! grep -rn @NAME@ deep/copy || fail "a name is left out"
 lines=$(cat deep/copy/*.cpp deep/copy/*.h | wc -l)
 ((lines < 300)) || fail "$lines lines of source, expected less than 300"

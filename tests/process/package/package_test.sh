@@ -78,6 +78,16 @@ user "${configure[@]}" -B "$work/bridge" -DCOMPONENTS=bridge -DTORCHBRIDGE_TORCH
 expect_failure 'in none of /none ' "${configure[@]}" -B "$work/failed" -DTORCHBRIDGE_TORCH_ROOT=/none
 expect_failure "component 'bogus': expected one of bridge" "${configure[@]}" -B "$work/failed" -DCOMPONENTS=bogus
 
+# A trainer to start from: as the source tree makes it, with the prefix. cluster.new_model builds one.
+user "$prefix/bin/torchbridge-new-trainer" my_model "$work/copy" >"$work/log" || fail "torchbridge-new-trainer"
+grep -qx "  cmake -S .*/copy -B .*/copy/build -G Ninja -DCMAKE_PREFIX_PATH=$prefix" "$work/log" ||
+  fail "it does not name its prefix: $(cat "$work/log")"
+"$source_dir/scripts/new_trainer" my_model "$work/of_tree" >"$work/log"
+sed -i "s|PREFIX_OF_TORCHBRIDGE|$prefix|" "$work/of_tree/README.md"
+diff -r "$work/of_tree" "$work/copy" || fail "the copies differ"
+user cmake -S "$work/copy" -B "$work/copy/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 ||
+  { cat "$work/log"; fail "the copy is not configured"; }
+
 # The programs that come along, on their own data.
 says "" "$prefix/bin/torchbridge" exec -- true
 user "$prefix/bin/trainer" --max-steps 2 >"$work/log" 2>&1 || { cat "$work/log"; fail "the installed trainer"; }
