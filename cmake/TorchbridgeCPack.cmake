@@ -45,6 +45,8 @@ else()
     configure_file(packaging/plugin_${script}.in ${scripts}/${script} @ONLY
       FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
   endforeach()
+  configure_file(LICENSE ${scripts}/doc/copyright COPYONLY)
+  set(CPACK_INSTALLED_DIRECTORIES ${scripts}/doc /usr/share/doc/${CPACK_PACKAGE_NAME})
   file(CONFIGURE OUTPUT ${scripts}/conffiles CONTENT "${conf}\n")
   set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     ${scripts}/preinst ${scripts}/postinst ${scripts}/postrm ${scripts}/conffiles)
@@ -54,6 +56,9 @@ else()
   # Folders of Slurm's own packages.
   set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION /etc ${SLURM_CONF_DIR} ${SLURM_CONF_DIR}/plugstack.conf.d
     ${SLURM_PLUGIN_DIR})
+endif()
+if((TORCHBRIDGE_COMMAND OR TORCHBRIDGE_LIBRARY) AND NOT SKBUILD)  # a wheel has its own
+  install(FILES LICENSE RENAME copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${CPACK_PACKAGE_NAME})
 endif()
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)

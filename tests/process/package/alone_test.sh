@@ -84,7 +84,8 @@ parts+='|worker'
 makes bin/torchbridge 60 "bridge/($parts)"
 pages=(share/bash-completion/completions/torchbridge share/fish/vendor_completions.d/torchbridge.fish
   share/man/man1/torchbridge-run.1 share/man/man1/torchbridge.1 share/zsh/site-functions/_torchbridge)
-expect "$(printf '/usr/local/%s\n' bin/torchbridge "${pages[@]}")" installed command bin/torchbridge "${pages[@]}"
+expect "$(printf '/usr/local/%s\n' bin/torchbridge share/doc/torchbridge/copyright "${pages[@]}" | sort)" \
+  installed command bin/torchbridge "${pages[@]}"
 
 # Where the command is copied to there may be no libstdc++, and no libpmix, which is opened where a
 # launcher needs it.

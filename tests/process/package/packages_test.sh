@@ -154,6 +154,10 @@ done
 
 # The command, from the oldest glibc that it is for here.
 "$SOURCE_DIR/scripts/packages" command >/dev/null
+for package in "$out"/*.deb; do
+  files=$(dpkg-deb -c "$package")
+  [[ $files == *" ./usr/share/doc/$(dpkg-deb -f "$package" Package)/copyright"* ]] || fail "$package has no license"
+done
 mkdir "$work/command"
 cp "$out/torchbridge_${version}_amd64.deb" "$out/torchbridge-$version-linux-x86_64.tar.gz" "$work/command/"
 if root=$(empty_root python-bullseye bullseye python3,python3-venv,iproute2); then
