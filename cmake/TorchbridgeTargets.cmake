@@ -32,14 +32,6 @@ function(torchbridge_warnings target)
     -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
 endfunction()
 
-# torchbridge_fortify(): for all targets of the folder and below: calls of libc whose buffer is too
-# small end the program. Not with sanitizers, which see more, and not in builds without optimisation, where libc warns.
-macro(torchbridge_fortify)
-  if(NOT TORCHBRIDGE_SANITIZE)
-    add_compile_options($<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE> $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)
-  endif()
-endmacro()
-
 # For code that leaves computing to libtorch, or that mostly waits: -O2 takes a third more time to compile it, and it
 # runs no faster.
 function(torchbridge_compile_fast name)
@@ -96,4 +88,7 @@ set(TORCHBRIDGE_HOST_COMMAND "" CACHE FILEPATH "A torchbridge that runs here, to
 if(TORCHBRIDGE_SANITIZE)
   add_compile_options(-fsanitize=${TORCHBRIDGE_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${TORCHBRIDGE_SANITIZE})
+else()
+  # Calls of libc whose buffer is too small end the program. Sanitizers see more, and without optimisation libc warns.
+  add_compile_options($<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE> $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)
 endif()

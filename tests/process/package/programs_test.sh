@@ -2,7 +2,14 @@
 # What all programs that are installed have in common: programs_test.sh VERSION PROGRAM...
 set -euo pipefail
 version=$1
+build_dir=$(dirname "$2")/..
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+
+# A call of libc whose buffer is too small ends the program. Sanitizers have more than that.
+if grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt"; then
+  ! grep '"command": ' "$build_dir/compile_commands.json" | grep -v -m 1 'D_FORTIFY_SOURCE=2' ||
+    fail "this is compiled without FORTIFY_SOURCE"
+fi
 
 for program in "${@:2}"; do
   name=${program##*/}
