@@ -20,6 +20,8 @@ expect "$(ranks "$work/env")" on_login "${by_node[@]}" env/bin/python show.py
 echo 'source env/bin/activate; exec "$@"' >batch.sh
 expect "$(ranks "$work/env")" on_login bash batch.sh "${by_rank[@]}" python show.py
 expect "$(ranks "$work/env")" on_login bash batch.sh "${by_node[@]}" python show.py
+# The interpreter that is forked from is the activated one.
+expect "$(ranks "$work/env")" on_login bash batch.sh "${by_node[@]}" --preload json show.py
 
 # A prefix as conda makes it: a Python that finds its modules beside itself, without pyvenv.cfg.
 mkdir -p conda/bin conda/lib conda/conda-meta
@@ -36,6 +38,7 @@ expect "$(ranks "$work/conda")" on_login "${by_node[@]}" conda/bin/python show.p
 echo 'export CONDA_PREFIX=$PWD/conda PATH=$PWD/conda/bin:$PATH; exec "$@"' >activated.sh
 expect "$(ranks "$work/conda")" on_login bash activated.sh "${by_rank[@]}" python show.py
 expect "$(ranks "$work/conda")" on_login bash activated.sh "${by_node[@]}" show.py
+expect "$(ranks "$work/conda")" on_login bash activated.sh "${by_node[@]}" --preload json show.py
 
 if command -v mksquashfs squashfuse >/dev/null; then
   mksquashfs env env.sqsh -quiet -no-progress >/dev/null
@@ -55,6 +58,8 @@ if uv=$(type -P uv); then
   "$uv" sync --quiet
   expect "$(ranks "$work/project/.venv")" on_login "${by_rank[@]}" "$uv" run --no-sync ../show.py
   expect "$(ranks "$work/project/.venv")" on_login "${by_node[@]}" .venv/bin/python ../show.py
+  expect "$(ranks "$work/project/.venv")" on_login srun -N2 --ntasks-per-node=1 "$uv" run --no-sync \
+    "$torchbridge" run --nproc-per-node 2 --preload json ../show.py
 else
   echo "not tried: uv is not installed"
 fi
