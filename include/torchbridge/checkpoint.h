@@ -59,7 +59,7 @@ FileLayer& real_files();
 
 // All member functions but due(), enabled(), last_saved() and wait_copied() are collectives that
 // fail on all ranks or on none. `folder` must be the same for all ranks. The destructor cancels a
-// save that is still running: call save_last() or finish() before.
+// save that is still running: call save_last(), wait() or finish() before.
 class Checkpoints {
  public:
   // Creates the folder if it is missing, locks it against other runs for the lifetime of this
@@ -114,6 +114,8 @@ class Checkpoints {
   // lost.
   void save_last(const TrainState& state, const ModelTensors& model, Optimizer& optimizer);
 
+  // Waits for a running save, without the limit of bytes_per_s. That it fails is no error.
+  void wait();
   // Waits for a running save. Throws TrainError if the last save failed.
   void finish();
 

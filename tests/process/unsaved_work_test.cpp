@@ -87,6 +87,25 @@ TEST_F(UnsavedWork, IsNotLostByAKillInAnEvaluationWithBackgroundSaves) {
   expect_only_the_evaluation(words, 4);
 }
 
+// The save of step 1 is held, and ends before the run does.
+TEST_F(UnsavedWork, InASaveThatRunsIsNotLostByALossOrAWeightThatIsNotFinite) {
+  const std::vector<std::pair<Words, const char*>> ends = {
+      {{"--lr", "1e38"}, "step 2: the loss is "},
+      {{"--lr", "1e38", "--on-nan", "skip", "--max-skips", "3"}, "step 4: the last 3 steps were"},
+      {{"--lr-schedule", "multi-step:milestones=1,gamma=1e42"}, "a weight is infinite or NaN"}};
+  for (const auto& [end, line] : ends) {
+    std::filesystem::remove_all(folder_ / "runs");
+    Words words = trainer({"--model", "mlp:8", "--max-steps", "9", "--checkpoint-every", "1",
+                           "--async-save", "--on-pending-save", "skip", "--save-mb-per-s", "0.001",
+                           "--checkpoint-dir", folder_ / "runs"});
+    words.insert(words.end(), end.begin(), end.end());
+    Ranks ranks(2, words);
+    EXPECT_EQ(ranks.wait(), kFailed) << ranks.errors();
+    EXPECT_TRUE(contains(ranks.errors(), line)) << ranks.errors();
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/step-00000001/DONE")) << ranks.errors();
+  }
+}
+
 // Its gradients overflow, and its weights are those of step 1.
 TEST_F(UnsavedWork, IsNotLostByAKillAfterAStepThatTheLossScaleSkips) {
   const Words words =

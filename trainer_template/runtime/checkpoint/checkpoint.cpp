@@ -253,10 +253,7 @@ void Checkpoints::save_and_wait(const TrainState& state, const ModelTensors& mod
                                 Optimizer& optimizer) {
   if (!enabled()) return;
   options_.bytes_per_s = 0;  // training has ended, and a job's time limit may be near
-  if (running_) {
-    running_->lift_rate_limit();
-    end_running_save(CheckpointOptions::OnPendingSave::kWait);
-  }
+  wait();
   if (last_saved_ == folder_of(state.step)) return;
   start(state, model, optimizer, false);
   end_running_save(CheckpointOptions::OnPendingSave::kWait);
@@ -355,6 +352,12 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
 
 void Checkpoints::wait_copied() const {
   if (running_) wait_until_copied(running_->copied(), snapshot_->copied());
+}
+
+void Checkpoints::wait() {
+  if (!running_) return;
+  running_->lift_rate_limit();
+  end_running_save(CheckpointOptions::OnPendingSave::kWait);
 }
 
 void Checkpoints::finish() {

@@ -424,7 +424,14 @@ void Session::finish_read(FinishedStep step, bool is_written) {
   Observers& its = *observers_;
   its.stop.take_sums(step.numbers.votes);
   for (Part* part : run_->parts) part->read(step);
-  if (is_written) its.log.write(std::move(step.record));
+  const std::exception_ptr& error = its.non_finite.error();
+  if (is_written && !error) its.log.write(std::move(step.record));
+  if (!error) return;
+  if (run_->checkpoints.enabled() && run_->group.is_first())
+    print_message(
+        "a state whose loss is not finite is not saved: the same command goes on from the newest "
+        "checkpoint, if there is one");
+  throw_on_all([&] { std::rethrow_exception(error); });
 }
 
 EvaluationEnd Session::evaluate_all(const EvaluationOptions& options) {
@@ -471,10 +478,22 @@ void Session::save_unevaluated() {
   std::rethrow_exception(observers_->evaluation.error);
 }
 
+// `check` throws on all ranks or on none. If it does, a save that runs ends before: it has an
+// earlier state.
+void Session::throw_on_all(const std::function<void()>& check) {
+  try {
+    check();
+  } catch (...) {
+    run_->group.throw_if_aborted();
+    run_->checkpoints.wait();
+    throw;
+  }
+}
+
 const TrainState& Session::state_to_save() {
   Run& run = *run_;
   Observers& its = *observers_;
-  its.non_finite.check_weights(run.state.step, run.tensors);
+  throw_on_all([&] { its.non_finite.check_weights(run.state.step, run.tensors); });
   its.log.drain();  // so that its files have every step that a checkpoint has
   run.state.buckets = buckets_of(its.ddps, run.tensors);
   for (const Part* part : run.parts) {
@@ -498,7 +517,9 @@ ExitCode Session::end() {
   if (its.evaluation.error) std::rethrow_exception(its.evaluation.error);
   const bool is_complete = has_all_steps && its.evaluation.result;
   // Throws before a checkpoint marks the run as complete.
-  if (is_complete) its.non_finite.check_end(run.state.step, *its.evaluation.result);
+  throw_on_all([&] {
+    if (is_complete) its.non_finite.check_end(run.state.step, *its.evaluation.result);
+  });
   if (!its.stop.agreed() || run.state.step > run.first_step) save_last();
   its.profile.finish();
   if (!is_complete) return stopped();

@@ -82,9 +82,11 @@ void NonFinite::report(const FinishedStep& step) {
           formatted("rank {}: {}; the step is skipped", group_.rank(), description(step, group_)));
     return;
   }
-  if (!is_reporter) throw PeerFailed();
-  throw TrainError(description(step, group_) +
-                   "; lower --lr, clip with --clip-norm, or skip such steps with --on-nan skip");
+  error_ = is_reporter
+               ? std::make_exception_ptr(TrainError(
+                     description(step, group_) +
+                     "; lower --lr, clip with --clip-norm, or skip such steps with --on-nan skip"))
+               : std::make_exception_ptr(PeerFailed());
 }
 
 void NonFinite::read(const FinishedStep& step) {
@@ -93,9 +95,9 @@ void NonFinite::read(const FinishedStep& step) {
   if (!step.record.skipped) return;
   const bool is_overflow = options_.scales_loss && step.numbers.bad_losses == 0;
   if (!is_overflow) report(step);
-  if (options_.max_skips == 0 || skips_ < options_.max_skips) return;
-  throw TrainError(formatted("step {}: the last {}{}, or raise --max-skips", step.record.step,
-                             skips_, kSkipped));
+  if (error_ || options_.max_skips == 0 || skips_ < options_.max_skips) return;
+  error_ = std::make_exception_ptr(TrainError(formatted(
+      "step {}: the last {}{}, or raise --max-skips", step.record.step, skips_, kSkipped)));
 }
 
 void NonFinite::check_weights(std::int64_t step, const ModelTensors& model) const {

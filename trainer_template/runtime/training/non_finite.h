@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -41,11 +42,14 @@ class NonFinite final : public Part {
   void before_step(std::int64_t step) override;
   void after_step(TrainingStep& step) override;
 
-  // Collective if the step's numbers are not finite. The lowest rank concerned throws TrainError,
-  // which names the samples of the step, and the others PeerFailed; with OnNan::kSkip that rank
-  // prints a line on stderr instead. Throws TrainError on all ranks after max_skips skipped steps
-  // in a row.
+  // Collective if the step's numbers are not finite. The lowest rank concerned has TrainError as
+  // error(), which names the samples of the step, and the others PeerFailed; with OnNan::kSkip that
+  // rank prints a line on stderr instead. After max_skips skipped steps in a row all ranks have
+  // TrainError.
   void read(const FinishedStep& step) override;
+
+  // Why the run must end, on all ranks; null as long as it may go on.
+  const std::exception_ptr& error() const { return error_; }
 
   // Call it before a save after `step`. Throws TrainError on all ranks if a weight is not finite,
   // as finite gradients with too large a learning rate make it. Waits for the device.
@@ -63,6 +67,7 @@ class NonFinite final : public Part {
 
   NonFiniteOptions options_;
   std::vector<at::Tensor> buffers_, before_;  // empty with OnNan::kStop
+  std::exception_ptr error_;
   std::int64_t skips_ = 0;
   bool has_bad_loss_ = false;  // of the latest step
   RankGroup& group_;

@@ -185,6 +185,7 @@ class StepTest : public testing::Test {
     last_ = finished.record;
     stop_.take_sums(finished.numbers.votes);
     non_finite_->read(finished);
+    if (non_finite_->error()) std::rethrow_exception(non_finite_->error());
   }
 
   Batch batch(std::vector<std::int64_t> indices) const {
