@@ -89,7 +89,8 @@ void add_agent_defaults(const StepPlan& plan, const EnvMap& environment,
   if (is_free && is_alone) {
     variables.emplace_back("PET_RDZV_BACKEND", "c10d");
     variables.emplace_back("PET_RDZV_ENDPOINT", "localhost:0");
-    if (!may_be_elsewhere) variables.emplace_back("PET_LOCAL_ADDR", host);
+    // Its workers are all beside it, maybe in a container that has not the node's address.
+    if (!may_be_elsewhere) variables.emplace_back("PET_LOCAL_ADDR", "127.0.0.1");
   } else if (!may_be_elsewhere) {
     if (is_free) variables.emplace_back("PET_RDZV_ENDPOINT", with_port(plan.env.master));
     variables.emplace_back("PET_MASTER_ADDR", host);

@@ -56,10 +56,10 @@ expect $'0/2\n1/2' on_login srun -N2 --ntasks-per-node=1 --torch-env \
   bash -c "$torchrun --nproc-per-node 1 --no-python sh -c '$show'; true --standalone"
 
 # Node 0 of torchrun is where the store is, also where that is not Slurm's first node.
-address=$(on_node n1 hostname -I | cut -d' ' -f1)
 expect $'n0 1/2\nn1 0/2' on_login srun -n2 -m arbitrary -w n1,n0 --torch-env "$torchrun" --nproc_per_node 1 \
   --no-python sh -c 'echo $(hostname) $RANK/$WORLD_SIZE'
-# Several agents in one task, whose workers meet: each has a port of its own.
+# Several agents in one task, whose workers meet: each has a port of its own, at an address that a container in which
+# the task starts it has, too.
 mkfifo "$work/first" "$work/second"
 cat >"$work/meet" <<'MEET'
 #!/bin/sh
@@ -69,6 +69,6 @@ MEET
 chmod +x "$work/meet"
 for way in --torch-env "$BUILD_DIR/bin/torchbridge exec --"; do
   # shellcheck disable=SC2086  # the way is several words
-  expect "$(printf '0/1 %s\n' "$address" "$address")" on_login srun -w n1 -n1 $way bash -c \
+  expect $'0/1 127.0.0.1\n0/1 127.0.0.1' on_login srun -w n1 -n1 $way bash -c \
     "$torchrun --no-python $work/meet first & $torchrun --no-python $work/meet second && wait \$!"
 done

@@ -184,7 +184,7 @@ TEST(AgentDefaults, OfAnOnlyTaskTakeAFreePort) {
   const TaskEnvironment task = alone({"torchrun", "train.py"});
   EXPECT_EQ(variables_of(task, "PET_"),
             "PET_NNODES=1 PET_NODE_RANK=0 PET_RDZV_ID=slurm-5.0 PET_RDZV_BACKEND=c10d "
-            "PET_RDZV_ENDPOINT=localhost:0 PET_LOCAL_ADDR=10.0.0.1");
+            "PET_RDZV_ENDPOINT=localhost:0 PET_LOCAL_ADDR=127.0.0.1");
   EXPECT_EQ(variables_of(alone({"torchrun", "--master-port=29778", "train.py"}), "PET_RDZV"), "");
 }
 
