@@ -63,15 +63,18 @@ TEST(ResolveLaunch, UsesTheEnvironmentUnlessItContradictsTheLauncher) {
       {"stale under mpirun", with(kMpirun, exported("0", "1")),
        "RANK='0' and WORLD_SIZE='1' are exported, but mpirun started rank 1 of 4: unset RANK and "
        "WORLD_SIZE, or the "
-       "variables of mpirun if they are stale"},
+       "variables of mpirun if they are stale; for ranks inside each task: torchbridge "
+       "run --standalone"},
       {"stale under MPICH", with(kHydra, exported("0", "1")),
        "RANK='0' and WORLD_SIZE='1' are exported, but mpirun started rank 1 of 4: unset RANK and "
        "WORLD_SIZE, or the "
-       "variables of mpirun if they are stale"},
+       "variables of mpirun if they are stale; for ranks inside each task: torchbridge "
+       "run --standalone"},
       {"one RANK for all", with(kMpirun, exported("0", "4")),
        "RANK='0' and WORLD_SIZE='4' are exported, but mpirun started rank 1 of 4: unset RANK and "
        "WORLD_SIZE, or the "
-       "variables of mpirun if they are stale"},
+       "variables of mpirun if they are stale; for ranks inside each task: torchbridge "
+       "run --standalone"},
       {"renumbered by exec",
        with(with(kMpirun, exported("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-77"}}), ""},
       {"renumbered by exec around another mpirun",
@@ -89,7 +92,8 @@ TEST(ResolveLaunch, UsesTheEnvironmentUnlessItContradictsTheLauncher) {
       {"stale in a step", with(kStep, exported("0", "1")),
        "RANK='0' and WORLD_SIZE='1' are exported, but slurm started rank 1 of 4: unset RANK and "
        "WORLD_SIZE, or the "
-       "variables of slurm if they are stale"},
+       "variables of slurm if they are stale; for ranks inside each task: torchbridge "
+       "run --standalone"},
       {"one of two steps", with(with(kStep, kOneTask), exported("1", "2")),
        "RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 1: unset RANK and "
        "WORLD_SIZE, or the variables of slurm if they are stale; to join ranks that slurm starts "
