@@ -38,12 +38,11 @@ int print_message(const std::string& message, int exit_code = EXIT_FAILURE) {
 // Printed by one rank of those that have the error. The others would wait for a rank that fails
 // alone.
 int fail(const Error& error, const LaunchOrigin& origin, int exit_code = EXIT_FAILURE) {
-  const bool may_be_alone = error.only_here || is_of_own_variable(error, origin);
-  const int rank = may_be_alone ? origin.rank : 0;
+  const int rank = error.only_here ? origin.rank : 0;
   const std::string prefix = rank == 0 ? "" : formatted("rank {} on {}: ", rank, host_name());
   const bool is_reporter = should_report(error, origin);
   if (is_reporter) print_message(prefix + error.message);
-  if (is_reporter && may_be_alone) end_step(origin);
+  if (is_reporter && error.only_here) end_step(origin);
   return exit_code;
 }
 

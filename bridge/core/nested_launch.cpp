@@ -102,10 +102,6 @@ bool is_changed(const EnvMap& environment, std::initializer_list<const char*> na
   });
 }
 
-bool is_recorded(const EnvMap& environment, std::string_view name, std::string_view value) {
-  return SetRecord(environment).has(name, value);
-}
-
 EnvMap without_outer_ranks(const EnvMap& environment, bool keeps_local_rank) {
   const SetRecord set(environment);
   EnvMap rest;

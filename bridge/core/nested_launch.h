@@ -49,9 +49,6 @@ void add_setter(const Setter& setter, const EnvMap& environment, std::vector<Var
 // another launcher inside the task sets it.
 bool is_changed(const EnvMap& environment, std::initializer_list<const char*> names);
 
-// Whether the plugin or exec set this variable to this value.
-bool is_recorded(const EnvMap& environment, std::string_view name, std::string_view value);
-
 // Of a process for which a script inside the task sets RANK, WORLD_SIZE, MASTER_ADDR and
 // MASTER_PORT: without what the plugin or exec set about ranks beside these, and is unchanged.
 // LOCAL_RANK stays if `keeps_local_rank`.

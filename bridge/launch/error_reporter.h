@@ -7,16 +7,11 @@
 
 namespace torchbridge {
 
-// Whether the error names a variable that a script between Slurm's task and this process has set:
-// in other tasks it may be right.
-bool is_of_own_variable(const Error& error, const LaunchOrigin& origin);
-
 // True where this process prints the error. Of an error that is only_here that is the first process
 // of the node that asks; of an error that every rank finds, rank 0, or a process whose rank is not
 // known. The others get false. Under mpirun they get it after some seconds: mpirun ends all ranks
 // when one has failed, also the reporter before it has printed, so the others wait until they are
-// ended. If they are not, rank 0 may be missing, and ranks 1 to 3 get true, five seconds apart. So
-// does the first process of a node under Slurm where the error is_of_own_variable().
+// ended. If they are not, rank 0 may be missing, and ranks 1 to 3 get true, five seconds apart.
 bool should_report(const Error& error, const LaunchOrigin& origin);
 
 }  // namespace torchbridge

@@ -127,19 +127,3 @@ expect_note torchbridge $'0/2 1\n1/2 1' on_login srun -N1 -n1 "$torchbridge" run
 PET_NNODES='' PET_MAX_RESTARTS='' expect 0/1 on_login "$torchbridge" run sh -c 'echo $RANK/$WORLD_SIZE'
 # Without a launcher nothing gives the right value.
 RANK='' WORLD_SIZE=2 expect_error "torchbridge: RANK is empty: set RANK" 20 on_login "$torchbridge" exec -- true
-
-# What a script sets in one task alone is reported there, and ends the step: task 0 may not have it, or run something
-# else. What it sets in all tasks is reported once.
-alone='[ $SLURM_PROCID = 1 ] || exec sleep 1000; export'
-while IFS='|' read -r wrong line; do
-  expect_error "torchbridge: rank 1 on n1: $line" 20 \
-    on_login srun -N2 -n2 -w n0,n1 bash -c "$alone $wrong; $torchbridge exec -- true; exit \$?"
-done <<'TABLE'
-MASTER_PORT=x|MASTER_PORT='x': expected
-OMP_NUM_THREADS=four|OMP_NUM_THREADS='four'
-RANK=0 WORLD_SIZE=5 MASTER_ADDR=n0 MASTER_PORT=29700|RANK='0' and WORLD_SIZE='5' are exported
-TABLE
-expect_error "torchbridge: MASTER_PORT='x'" 20 \
-  on_login srun -N2 -n4 -w n0,n1 bash -c "export MASTER_PORT=x; $torchbridge exec -- true; exit \$?"
-expect_error "trainer: rank 1: MASTER_PORT='x'" 20 on_login srun -K -N2 -n2 bash -c \
-  "$alone MASTER_PORT=x; $BUILD_DIR/bin/trainer --max-steps 1; exit \$?"
