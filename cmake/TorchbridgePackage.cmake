@@ -69,6 +69,7 @@ if(TARGET trainer)
   install(TARGETS trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   # A trainer to start from, without the source tree.
   install(PROGRAMS scripts/new_trainer RENAME torchbridge-new-trainer DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(DIRECTORY trainer_template/ DESTINATION ${data}/trainer_template
+  install(DIRECTORY trainer_template/ DESTINATION ${data}/trainer_template FILES_MATCHING
+    PATTERN CMakeLists.txt PATTERN *.md PATTERN *.cpp PATTERN *.h PATTERN *.sh PATTERN *.sbatch
     PATTERN runtime EXCLUDE PATTERN tasks EXCLUDE PATTERN ckpt EXCLUDE)
 endif()

@@ -208,12 +208,13 @@ Status check_against_launcher(const TorchEnv& env, const LaunchOrigin& origin) {
                .only_here = at.world_size == facts.world_size};  // for some rank it is right
 }
 
-// Of ranks that a script starts inside a task. Those of an only task at its own address, and those
-// at a loopback address, are on this node: LOCAL_RANK is RANK there, and another one is the task's.
-EnvMap of_ranks_inside(const EnvMap& environment, bool is_only_task) {
+// Of ranks that a script starts inside a task. Those of the only task at its own address, and those
+// of the node's only task at a loopback address, are on this node: LOCAL_RANK is RANK there, and
+// another one is the task's.
+EnvMap of_ranks_inside(const EnvMap& environment, const LaunchFacts& task) {
   const std::string host(environment.get("MASTER_ADDR").value_or(""));
-  const bool is_here =
-      names_loopback(host) || (is_only_task && is_own_address(canonical_address(host)));
+  const bool is_here = (task.local_size == 1 && names_loopback(host)) ||
+                       (task.world_size == 1 && is_own_address(canonical_address(host)));
   return without_outer_ranks(environment,
                              !is_here || environment.get("LOCAL_RANK") == environment.get("RANK"));
 }
@@ -258,7 +259,7 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
   if (launcher != nullptr && launcher->read == read_slurm &&
       has_left_task(environment, processes)) {
     if (is_changed(environment, {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}))
-      environment = of_ranks_inside(environment, /*is_only_task=*/true);
+      environment = of_ranks_inside(environment, LaunchFacts());
     const auto task = read_facts(*launcher, environment);
     environment = without_launch(environment);
     const bool is_one_of_several = task && task->world_size > 1 && !environment.has("RANK");
@@ -277,7 +278,7 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
   is_set_inside = (is_changed(environment, {"WORLD_SIZE"}) ||
                    (is_only_task && is_changed(environment, {"RANK"}))) &&
                   !is_changed(environment, kOfTorchrunsWorkers);
-  if (is_set_inside) environment = of_ranks_inside(environment, is_only_task);
+  if (is_set_inside) environment = of_ranks_inside(environment, facts.value_or(LaunchFacts()));
   set_by = setter_of(environment).who;
   const auto run_id = environment.get("TORCHELASTIC_RUN_ID");
   if (set_by == SetBy::kTorchrun && facts && run_id == run_id_of(*facts))

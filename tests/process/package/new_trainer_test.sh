@@ -40,7 +40,12 @@ bash -n deep/copy/train.sbatch && grep -q '^: .*TRAINER:=build/my_model}' deep/c
   grep -q '^#SBATCH --requeue' deep/copy/train.sbatch &&
   grep -q '^#SBATCH --job-name=my_model$' deep/copy/train.sbatch ||
   fail "train.sbatch is no job of my_model that queues itself again"
-"$source_dir/scripts/new_trainer" --help | grep -q ' NAME \[DIR\]$' || fail "--help does not show the usage"
+[[ $("$source_dir/scripts/new_trainer" --help) == "Usage: "*" NAME [DIR]"* ]] || fail "--help does not show the usage"
+# A program without what it copies makes nothing.
+mkdir bin
+cp "$source_dir/scripts/new_trainer" bin/
+words=$(bin/new_trainer my_model lost 2>&1) && fail "it makes a copy of nothing"
+[[ $words == "new_trainer: '"*/share/torchbridge/trainer_template"' is missing: "* && ! -e lost ]] || fail "it says: $words"
 ! grep -rn @NAME@ deep/copy || fail "a name is left out"
 lines=$(cat deep/copy/*.cpp deep/copy/*.h | wc -l)
 ((lines < 300)) || fail "$lines lines of source, expected less than 300"

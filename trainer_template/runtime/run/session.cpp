@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <set>
 #include <string>
@@ -429,8 +430,8 @@ void Session::finish_read(FinishedStep step, bool is_written) {
   if (!error) return;
   if (run_->checkpoints.enabled() && run_->group.is_first())
     print_message(
-        "a state whose loss is not finite is not saved: the same command goes on from the newest "
-        "checkpoint, if there is one");
+        "the state after a step whose loss or gradient is not finite is not saved: the same "
+        "command goes on from the newest checkpoint, if there is one");
   throw_on_all([&] { std::rethrow_exception(error); });
 }
 
@@ -484,9 +485,14 @@ void Session::throw_on_all(const std::function<void()>& check) {
   try {
     check();
   } catch (...) {
+    const std::exception_ptr error = std::current_exception();
     run_->group.throw_if_aborted();
-    run_->checkpoints.wait();
-    throw;
+    try {
+      run_->checkpoints.wait();
+    } catch (const std::exception&) {
+      // Another rank has ended meanwhile; the reason is still this one.
+    }
+    std::rethrow_exception(error);
   }
 }
 
