@@ -113,7 +113,8 @@ def wrong_with(case, folder):
         if lines[-1] == case.get("ends_after"):
             process.send_signal(signal.SIGTERM)
     code = process.wait()
-    last = re.sub("(CI: \\w+|torch_versions left out) after [0-9]+ s", r"\1 after N s", lines[-1]).replace(str(top), "PWD")
+    last = re.sub("(CI: \\w+|torch_versions left out) after [0-9]+ s", r"\1 after N s", lines[-1])
+    last = last.replace(str(top), "PWD")
     if code != case.get("code", 0):
         yield f"exit code {code}"
     if last != case["last"]:

@@ -45,7 +45,8 @@ bash -n deep/copy/train.sbatch && grep -q '^: .*TRAINER:=build/my_model}' deep/c
 mkdir bin
 cp "$source_dir/scripts/new_trainer" bin/
 words=$(bin/new_trainer my_model lost 2>&1) && fail "it makes a copy of nothing"
-[[ $words == "new_trainer: '"*/share/torchbridge/trainer_template"' is missing: "* && ! -e lost ]] || fail "it says: $words"
+[[ $words == "new_trainer: '"*/share/torchbridge/trainer_template"' is missing: "* && ! -e lost ]] ||
+  fail "it says: $words"
 ! grep -rn @NAME@ deep/copy || fail "a name is left out"
 lines=$(cat deep/copy/*.cpp deep/copy/*.h | wc -l)
 ((lines < 300)) || fail "$lines lines of source, expected less than 300"
