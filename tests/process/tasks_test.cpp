@@ -343,32 +343,42 @@ TEST_F(Tasks, OneRankNeitherFillsBucketsNorReducesNorChecksWhatTheNormShows) {
 
 // On a GPU each is at least a kernel; views, and casts to the type that a tensor has, are none.
 TEST_F(Tasks, AStepOfOneRankHasFewOperationsBesideForwardBackwardAndOptimizer) {
-  Ranks rank(1, trainer({"--task", "table", "--model", "linear", "--optimizer", "adamw",
-                         "--clip-norm", "1", "--max-steps", "20", "--profile", "1",
-                         "--profile-file", folder_ / "trace.json"}));
-  ASSERT_EQ(rank.wait(), kOneGood) << rank.errors();
-  std::vector<Span> spans = spans_of(folder_.read("trace.json"));
-  std::ranges::sort(spans, {}, [](const Span& span) { return std::pair(span.begin, -span.end); });
-  const auto step =
-      std::ranges::find_if(spans, [](const Span& span) { return span.name.starts_with("step "); });
-  ASSERT_NE(step, spans.end());
-  const std::set<std::string> none = {"detach", "slice", "to", "view"};
-  std::string found;
-  double end = 0;  // of the outermost one before
-  for (const Span& span : spans) {
-    const bool is_backward = span.name.starts_with("autograd::");
-    if (!span.is_within(*step) || span.end <= end) continue;
-    if (!is_backward && !span.name.starts_with("aten::")) continue;
-    end = span.end;
-    const std::string name = span.name.substr(span.name.find("::") + 2);
-    if (is_backward)
-      found.clear();
-    else if (!none.contains(name))
-      found += name + " ";
+  for (const char* precision : {"fp32", "bf16"}) {
+    SCOPED_TRACE(precision);
+    Ranks rank(1, trainer({"--task", "table", "--model", "linear", "--optimizer", "adamw",
+                           "--clip-norm", "1", "--max-steps", "20", "--precision", precision,
+                           "--profile", "1", "--profile-file", folder_ / "trace.json"}));
+    ASSERT_EQ(rank.wait(), kOneGood) << rank.errors();
+    std::vector<Span> spans = spans_of(folder_.read("trace.json"));
+    std::ranges::sort(spans, {}, [](const Span& span) { return std::pair(span.begin, -span.end); });
+    const auto step = std::ranges::find_if(
+        spans, [](const Span& span) { return span.name.starts_with("step "); });
+    ASSERT_NE(step, spans.end());
+    const std::set<std::string> none = {"detach", "slice", "to", "view"};
+    std::string found, of_gradients;
+    double end = 0;  // of the outermost one before
+    double gradient_end = 0;
+    for (const Span& span : spans) {
+      const bool is_backward = span.name.starts_with("autograd::");
+      if (!span.is_within(*step)) continue;
+      if (span.name.ends_with(": torch::autograd::AccumulateGrad")) gradient_end = span.end;
+      const bool is_operation = span.name.starts_with("aten::");
+      const std::string name = span.name.substr(span.name.find("::") + 2);
+      if (is_operation && span.end <= gradient_end && !none.contains(name))
+        of_gradients += name + " ";
+      if (span.end <= end || (!is_backward && !is_operation)) continue;
+      end = span.end;
+      if (is_backward)
+        found.clear();
+      else if (!none.contains(name))
+        found += name + " ";
+    }
+    EXPECT_EQ(found,
+              "zeros _foreach_norm stack linalg_vector_norm add reciprocal mul clamp _foreach_mul_ "
+              "sub add_ full sub ne_ cat sum ne_ rsub _foreach_add_ _fused_adamw_ ");
+    EXPECT_GT(gradient_end, 0);
+    EXPECT_EQ(of_gradients, "");  // no copy into a bucket, which nobody reads
   }
-  EXPECT_EQ(found,
-            "zeros _foreach_norm stack linalg_vector_norm add reciprocal mul clamp _foreach_mul_ "
-            "sub add_ full sub ne_ cat sum ne_ rsub _foreach_add_ _fused_adamw_ ");
 }
 
 TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {
