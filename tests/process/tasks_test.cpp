@@ -220,6 +220,14 @@ TEST_F(Tasks, GeneratesTextAndPredictsTheClassOfAnImage) {
   EXPECT_TRUE(contains(predicted.errors(),
                        "the checkpoint's --data " + data.string() + " does not exist: --data "))
       << predicted.errors();
+  // Of a color becomes the gray that Pillow's convert("L") gave the other file.
+  const auto chance_of_seven = [&](const std::string& image) {
+    Ranks rank(1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict",
+                           in_source("tests/data/images/" + image)}));
+    EXPECT_EQ(rank.wait(), kOneGood) << rank.errors();
+    return rank.out(0).substr(rank.out(0).rfind(": "));
+  };
+  EXPECT_EQ(chance_of_seven("seven-green.png"), chance_of_seven("seven-green-as-gray.png"));
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1),
                        "contains no checkpoint"));
 }

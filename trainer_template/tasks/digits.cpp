@@ -6,6 +6,7 @@
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -150,7 +151,7 @@ class DigitClassification : public Task {
                       {1, image->size.height, image->size.width, 3}, at::kByte)
             .to(at::kFloat)
             .div(255)
-            .mean(-1)
+            .matmul(at::tensor({0.299F, 0.587F, 0.114F}))  // as Pillow's mode L
             .unsqueeze(1);
     const at::Tensor fitting = at::_upsample_bilinear2d_aa(
         pixels, {train_.images().rows, train_.images().columns}, /*align_corners=*/false);
