@@ -84,15 +84,20 @@ FolderLock::FolderLock(const fs::path& folder)
           formatted("{} on {}, process {}", random_token().substr(0, 8), host_name(), getpid())) {
   const fs::path path = folder / kLockFile;
   // Who may write to the folder may lock it, and nobody else: flock() needs no right to write.
-  struct stat status {};
+  struct stat status {
+  }, own{};
   const mode_t writers = ::stat(folder.c_str(), &status) == 0 ? status.st_mode & 0222 : 0200;
   file_ = Socket(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, writers * 3));
   const auto check = [&](bool is_good) {
     if (!is_good)
-      throw TrainError(formatted("cannot write to checkpoint folder '{}': {}{}", folder.string(),
-                                 std::strerror(errno), kAdvice));
+      throw TrainError(formatted("cannot write to checkpoint folder '{}': {}: {}{}",
+                                 folder.string(), kLockFile, std::strerror(errno), kAdvice));
   };
   check(file_.open());
+  // The umask took some rights, or the folder has more since. In one as /tmp nobody else may lock.
+  if ((status.st_mode & S_ISVTX) == 0 && ::fstat(file_.descriptor(), &own) == 0 &&
+      own.st_uid == geteuid() && own.st_nlink == 1)
+    (void)::fchmod(file_.descriptor(), writers * 3);
   if (!lock_file(file_, formatted("checkpoint folder '{}'", folder.string())))
     throw TrainError(
         formatted("checkpoint folder '{}' is in use by another run ({}); wait for it, end it "

@@ -363,16 +363,25 @@ TEST_F(Checkpoint, IsOfTheRunThatTookTheFolderLast) {
 
 // flock() needs no right to write: a file that others may read could be locked by them.
 TEST_F(Checkpoint, IsLockedByThoseWhoMayWrite) {
+  const auto rights_of_lock = [&] {
+    const Checkpoints checkpoints(alone(), options());
+    struct stat status {};
+    EXPECT_EQ(stat((root_ / ".lock").c_str(), &status), 0);
+    return status.st_mode & 0777;
+  };
   const mode_t before = umask(0);
   for (const auto& [mask, expected] : {std::pair(0022u, 0600u), std::pair(0002u, 0660u)}) {
     root_ = folder_ / std::to_string(mask);
     umask(mask);
-    const Checkpoints checkpoints(alone(), options());
-    struct stat status {};
-    ASSERT_EQ(stat((root_ / ".lock").c_str(), &status), 0);
-    EXPECT_EQ(status.st_mode & 0777, expected);
+    EXPECT_EQ(rights_of_lock(), expected);
   }
   umask(before);
+  // The folder is given to a group later; in one like /tmp nobody else is to lock the run.
+  root_ = folder_ / std::to_string(0022u);
+  ASSERT_EQ(chmod(root_.c_str(), 01770), 0);
+  EXPECT_EQ(rights_of_lock(), 0600u);
+  ASSERT_EQ(chmod(root_.c_str(), 0770), 0);
+  EXPECT_EQ(rights_of_lock(), 0660u);
 }
 
 // As on a node whose network file system shows a file of another node late.
