@@ -28,6 +28,8 @@ OUTER_NAMES = ("", "transformer.", "model.")  # of nanoGPT's and transformers' m
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 FLAGS = ("amsgrad", "maximize", "nesterov")
 PROGRESS = ("step", "epoch", "epoch_samples_consumed", "samples_seen")
+STEPS = ("global_step", "iteration", "iter_num")  # other programs' names of it
+SCHEDULES = ("scheduler", "lr_scheduler", "lr_schedulers", "schedulers")
 
 
 def _unwrapped(name):
@@ -185,21 +187,44 @@ def _record(groups, names):
                                      for group, own in zip(groups, names)]}
 
 
-def to_checkpoint(path, root, like=None):
-    """Writes weights, optimizer and progress as a checkpoint in the folder `root`, and returns its path."""
+def _progress(path, content, given):
+    """By the file's keys and what is `given`; the step is None where no key has it."""
+    found = {key: torch_file.number(path, key, content.get(key)) for key in PROGRESS}
+    if found["step"] is None:
+        found["step"] = next((content[key] for key in STEPS if isinstance(content.get(key), int)), None)
+    return {**found, **{key: value for key, value in given.items() if value is not None}}
+
+
+def _check_position(path, content, progress):
+    """Schedule and data go on at the step and at the position in the epochs: one without the other is no progress."""
+    step, place = progress["step"], next((key for key in PROGRESS[1:3] if progress[key]), None)
+    if place and not step:
+        raise ConversionError(f"{path} has '{place}' {progress[place]} and no step: the schedule would begin anew: "
+                              "give --step N, the steps of the optimizer so far")
+    if step and not place:
+        _note(f"{path} has no epoch: the data begin at epoch 0 after step {step}, unless --epoch N gives the next one")
+    left_out = next((key for key in SCHEDULES if content.get(key)), None)
+    if left_out:
+        _note(f"{path}: '{left_out}' is left out: the run that resumes has its own schedule, at step {step or 0}")
+
+
+def to_checkpoint(path, root, like=None, given=()):
+    """Writes weights, optimizer and progress as a checkpoint in the folder `root`, and returns its path. `given`: pairs
+    of PROGRESS that count instead of the file's."""
     content = torch_file.load(path)
     state_dict, saved = torch_file.find_state_dict(path, content), torch_file.find_optimizer(path, content)
     like = like and Like(like)
     weights = Weights(state_dict, like)
     groups = saved["param_groups"]
     names = _names_of_groups(path, groups, weights, like)
-    progress = {key: torch_file.number(path, key, content.get(key)) for key in PROGRESS}
+    progress = _progress(path, content, dict(given))
     required = set()
     if progress["step"] or any(saved["state"].values()):  # SGD without momentum has none
         required = {name for group, own in zip(groups, names) if group.get("momentum") != 0 for name in own}
     state = _optimizer_state(path, saved, names, weights, required & like.with_state if like else required)
     if progress["step"] is None:
         progress["step"] = max((int(tensor) for name, tensor in state.items() if name.endswith(".step")), default=0)
+    _check_position(path, content, progress)
     files = {
         checkpoint_folder.MODEL: weights.save,
         "optimizer-00000-of-00001.safetensors": lambda file: checkpoint_folder.save(file, state),
@@ -251,8 +276,7 @@ def content_of(folder):
     """A checkpoint as Python scripts save one, with the optimizer's state of all ranks joined."""
     manifest = checkpoint_folder.read(folder)
     if any(file["name"] == checkpoint_folder.KEPT for file in manifest["files"]):
-        print(_printable(f"torchbridge.convert: {folder}: the tensors in {checkpoint_folder.KEPT}, which the program "
-                         "keeps, are left out"), file=sys.stderr)
+        _note(f"{folder}: the tensors in {checkpoint_folder.KEPT}, which the program keeps, are left out")
     model, pieces = _with_all_names(*checkpoint_folder.load_listed(folder, manifest, checkpoint_folder.MODEL)), {}
     for tensors in _optimizer_files(folder, manifest):
         for name, tensor in tensors.items():
@@ -277,7 +301,7 @@ def _with_all_names(tensors, aliases):
     return {**tensors, **{name: tensors[first] for name, first in aliases.items()}}
 
 
-def convert(source, target, like=None):
+def convert(source, target, like=None, given=()):
     """Returns the path of what was written."""
     if not source.is_dir() and not source.is_file():
         raise ConversionError(f"{source} is not a regular file" if source.exists() else f"{source} does not exist")
@@ -286,9 +310,9 @@ def convert(source, target, like=None):
         raise ConversionError("expected a .pt file and a new .safetensors file or a folder of checkpoints, or a "
                               "checkpoint or .safetensors file and a new .pt file")
     if not is_to_torch and target.suffix != ".safetensors":
-        return to_checkpoint(source, target, like)
-    if like:
-        raise ConversionError("--like is for a .pt file that becomes a checkpoint")
+        return to_checkpoint(source, target, like, given)
+    if like or any(value is not None for _, value in given):
+        raise ConversionError("--like, --step and --epoch are for a .pt file that becomes a checkpoint")
     if target.exists():
         raise ConversionError(f"{target} exists: give another name, or remove it")
     if is_to_torch:
@@ -302,6 +326,10 @@ def _printable(text):
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
+def _note(text):
+    print(_printable(f"torchbridge.convert: {text}"), file=sys.stderr)
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m torchbridge.convert", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -309,9 +337,14 @@ def main(arguments=None):
     parser.add_argument("target", type=pathlib.Path, help="a new .safetensors or .pt file, or a folder of checkpoints")
     parser.add_argument("--like", type=pathlib.Path, metavar="CHECKPOINT",
                         help="a checkpoint of the same model and parameter groups, whose names are taken")
+    parser.add_argument("--step", type=int, metavar="N", help="the steps of the optimizer so far, for the file's")
+    parser.add_argument("--epoch", type=int, metavar="N", help="the epoch that comes next, from 0, for the file's")
     options = parser.parse_args(arguments)
+    given = [("step", options.step), ("epoch", options.epoch)]
     try:
-        print(convert(options.source, options.target, options.like))
+        for key, value in given:
+            torch_file.number("the command line", key, value)
+        print(convert(options.source, options.target, options.like, given))
     except ConversionError as error:
         sys.exit(_printable(f"torchbridge.convert: {error}"))
     except Exception as error:  # of a file whose content is unusual

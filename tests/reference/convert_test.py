@@ -48,8 +48,8 @@ class ConvertTest(unittest.TestCase):
             "optimizer": {"kind": "adamw", "groups": [{"name": "all", "options": {}, "parameters": list(group)}
                                                       for group in groups]}})
 
-    def convert(self, source, target, like=None):
-        return convert.convert(pathlib.Path(source), self.folder / target, like)
+    def convert(self, source, target, like=None, **given):
+        return convert.convert(pathlib.Path(source), self.folder / target, like, given.items())
 
     def assert_rejected(self, message, *arguments):
         with self.assertRaises(ConversionError) as caught:
@@ -209,6 +209,36 @@ class ConvertTest(unittest.TestCase):
         torch.save({"model": model.state_dict(), "optimizer": saved, "step": np.datetime64("2026-01-01")},
                    self.folder / "y.pt")
         self.assert_rejected("'step', which is not a number", self.folder / "y.pt", "runs")
+
+    def test_an_epoch_without_a_step_is_rejected_and_a_step_without_an_epoch_named(self):
+        model = torch.nn.Linear(2, 1)
+        path = self.folder / "x.pt"
+
+        def position_of(given, **more):
+            """Step and epoch, and what is printed. As pytorch/examples' imagenet writes it: SGD has no step."""
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            torch.save({"state_dict": model.state_dict(), "optimizer": optimizer.state_dict(), **more}, path)
+            with contextlib.redirect_stderr(io.StringIO()) as printed:
+                folder = self.convert(path, f"runs{len(list(self.folder.iterdir()))}", **given)
+            manifest = checkpoint_folder.read(folder)
+            return manifest["step"], manifest["epoch"], printed.getvalue()
+        with self.assertRaisesRegex(ConversionError, "has 'epoch' 1 and no step: .* give --step N"):
+            position_of({}, epoch=1, arch="mlp", best_acc1=torch.tensor(80.0))
+        with self.assertRaisesRegex(ConversionError, "has 'epoch_samples_consumed' 8 and no step"):
+            position_of({}, epoch_samples_consumed=8, step=0)
+        self.assertEqual(position_of({"step": 45}, epoch=1), (45, 1, ""))
+        for name in ("step", "global_step", "iteration", "iter_num"):
+            self.assertEqual(position_of({}, epoch=1, **{name: 45}), (45, 1, ""))
+        self.assertEqual(position_of({}, epoch=1, step=45, iter_num=90), (45, 1, ""))
+        step, epoch, printed = position_of({}, iter_num=45)
+        self.assertEqual((step, epoch), (45, 0))
+        self.assertIn("has no epoch: the data begin at epoch 0 after step 45", printed)
+        self.assertEqual(position_of({"epoch": 1}, step=45), (45, 1, ""))
+        self.assertEqual(position_of({}), (0, 0, ""))
+        self.assertIn("'scheduler' is left out: the run that resumes has its own schedule, at step 45",
+                      position_of({}, epoch=1, step=45, scheduler={"last_epoch": 1})[2])
+        with self.assertRaisesRegex(ConversionError, "--step and --epoch are for a .pt file that becomes a checkpoint"):
+            self.convert(path, "x.safetensors", step=1)
 
     def test_prefixes_of_all_names_are_removed(self):
         cases = [
