@@ -147,6 +147,11 @@ class ProcessGroup : public RankGroup {
   // Collective: the orderly end, at most ten seconds; throws where a rank does not take part.
   void leave();
 
+  // Not collective: whether all ranks call it with this text, which no other call has, within
+  // `timeout`. For a rank whose own error keeps it from the next collective, where the others may
+  // wait for it.
+  bool all_meet(const std::string& place, std::chrono::milliseconds timeout);
+
   // Not collective; called once, after `error` has left everything that uses the group. Ends the
   // connections, so that all other ranks notice, and returns the message that this rank must print,
   // or nothing where another rank reports. Takes at most about a second.

@@ -164,6 +164,7 @@ class Session {
   EvaluationEnd evaluate_all(const EvaluationOptions& options);
   void evaluate_now();
   void save_unevaluated();
+  void save_before(const TrainingStep& step);
   void throw_on_all(const std::function<void()>& check);
   void finish_read(FinishedStep step, bool is_written);
   const TrainState& state_to_save();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,9 +61,12 @@ class TrainingStep {
   // weighs them; else undefined. Throws TrainError for another batch.
   at::Tensor factor_of(const Batch& batch) const;
 
-  // For Session: the factor of each batch's mean loss, [batches], where the task weighs them; what
-  // the metrics have of the step so far; the means of log(), which the record names from then on;
-  // and the sums that reduce() has made.
+  // For Session: what forward_loss() calls where it throws, in time for a save of the steps before;
+  // the factor of each batch's mean loss, [batches], where the task weighs them; what the metrics
+  // have of the step so far; the means of log(), which the record names from then on; and the sums
+  // that reduce() has made.
+  void on_rejected(std::function<void(const TrainingStep&)> call);
+  void rejected() const;
   void set_factors(at::Tensor factors);
   StepMetrics& record();
   std::vector<at::Tensor> take_logged();

@@ -144,6 +144,31 @@ TEST_F(UnsavedWork, IsNotLostByABadSample) {
 }
 
 // A loss of the evaluation that is not finite does not make the weights bad.
+// Batch normalisation rejects one value a channel: 1437 digits are four batches of 359 and one.
+TEST_F(UnsavedWork, IsNotLostByABatchThatTheModelRejects) {
+  for (const int size : {1, 2}) {
+    const std::string runs = folder_ / std::to_string(size);
+    const int steps = 4 / size;
+    Words words = trainer({"--model", "cnn:4,8,8,8", "--batch-size", "359", "--epochs", "2",
+                           "--checkpoint-dir", runs});
+    Ranks ranks(size, words);
+    EXPECT_EQ(ranks.wait(), std::vector<int>(static_cast<std::size_t>(size), 1));
+    const std::string errors = ranks.errors();
+    EXPECT_TRUE(contains(errors, "the state after step " + std::to_string(steps) + " is saved"))
+        << errors;
+    EXPECT_TRUE(contains(
+        errors, "step " + std::to_string(steps + 1) + ": the model rejects a batch of 1 sample: "))
+        << errors;
+    std::erase(words, "--quiet");
+    words.push_back("--drop-last");
+    Ranks again(size, words);
+    EXPECT_EQ(again.wait(), std::vector<int>(static_cast<std::size_t>(size), 0)) << again.errors();
+    EXPECT_TRUE(contains(again.out(0), "resumes from step " + std::to_string(steps) + " of " +
+                                           std::to_string(2 * steps)))
+        << again.out(0);
+  }
+}
+
 TEST_F(UnsavedWork, IsNotLostByAnEvaluationThatIsNotFinite) {
   std::string rows = "a,b\n";
   for (int i = 0; i < 64; ++i) rows += std::to_string(i % 8) + "," + std::to_string(i % 3) + "\n";

@@ -661,6 +661,14 @@ std::shared_ptr<Heartbeat> ProcessGroup::compared_link() {
   return state_->heartbeat;
 }
 
+bool ProcessGroup::all_meet(const std::string& place, milliseconds timeout) try {
+  const std::string name = "meet/" + place;
+  put(*state_->store, key(name.c_str(), rank()), "");
+  return missing_after(*state_->store, name.c_str(), all_ranks(world_size()), timeout).empty();
+} catch (const c10::Error&) {
+  return false;  // the store is lost
+}
+
 void ProcessGroup::leave() {
   failpoint("exit");
   leave_group(/*is_whole=*/true);

@@ -365,6 +365,7 @@ std::optional<TrainingStep> Session::next_step() {
                                    run.options.accumulation_mean, run.options.autocast_type());
   if (its.weight && run.options.accumulation_mean == AccumulationMean::kSamples)
     step->set_factors(factors_by_weight(its.weight, step->batches(), run.group));
+  step->on_rejected([this](const TrainingStep& rejected) { save_before(rejected); });
   return step;
 }
 
@@ -477,6 +478,26 @@ void Session::save_unevaluated() {
         formatted("the state after step {} is saved, and the same command repeats its evaluation",
                   run_->state.step));
   std::rethrow_exception(observers_->evaluation.error);
+}
+
+// A batch that the model or a loss rejects takes no earlier step away where no rank is in the
+// step's collectives, and no weight has changed since. The buffers have seen part of the step.
+void Session::save_before(const TrainingStep& step) {
+  constexpr std::chrono::seconds kUntilAllReject{5};
+  Run& run = *run_;
+  const bool has_stepped = step.sums().found_inf.defined();  // an optimizer, by step_first()
+  if (!run.checkpoints.enabled() || run.state.step == run.first_step || has_stepped ||
+      !run.group.all_meet(formatted("rejected-{}", step.number()), kUntilAllReject))
+    return;
+  try {
+    for (FinishedStep& read : read_steps(observers_->reader, /*all=*/true, run.group))
+      finish_read(std::move(read), /*is_written=*/true);
+    save_last();
+  } catch (const std::exception&) {
+    return;  // the step's error is the reason of the end
+  }
+  if (run.group.is_first())
+    print_message(formatted("the state after step {} is saved", run.state.step));
 }
 
 // `check` throws on all ranks or on none. If it does, a save that runs ends before: it has an

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <stdexcept>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/where.h>
@@ -40,8 +41,10 @@ Outputs forward(Model& model, const Batch& batch, std::int64_t step) try {
   throw;
 } catch (const c10::Error& error) {
   check_device(batch);
-  throw TrainError(formatted("step {}: the model rejects a batch of {}: {}", step,
-                             counted(batch.samples(), "sample"), one_line(error)));
+  const char* remedy =
+      batch.samples() == 1 ? "; --drop-last leaves out what is left over at an epoch's end" : "";
+  throw TrainError(formatted("step {}: the model rejects a batch of {}: {}{}", step,
+                             counted(batch.samples(), "sample"), one_line(error), remedy));
 }
 
 std::string sizes_of(const at::Tensor& tensor) {
@@ -60,6 +63,26 @@ void check_name(const std::string& name) {
     throw TrainError(shown(name) + "expected a name of small letters, digits and underscores");
   if (is_name_of_trainer(name))
     throw TrainError(shown(name) + "the trainer's metrics have it: choose another one");
+}
+
+// By the model or a loss, whose errors are those of the batch; those of the connections to other
+// ranks, as of a SyncBatchNorm, and of a device are not: gloo's are runtime errors.
+template <class Work>
+auto computed(const TrainingStep& step, Work&& work) try {
+  return work();
+} catch (const c10::DistError&) {
+  throw;
+} catch (const c10::AcceleratorError&) {
+  throw;
+} catch (const c10::Error&) {
+  step.rejected();
+  throw;
+} catch (const std::logic_error&) {
+  step.rejected();
+  throw;
+} catch (const TrainError&) {
+  step.rejected();
+  throw;
 }
 
 // The gradient of a loss that is NaN is NaN, whatever its factor: it ends here.
@@ -102,6 +125,7 @@ struct TrainingStep::State {
   std::vector<Batch> batches;
   AccumulationMean mean;
   c10::ScalarType precision;
+  std::function<void(const TrainingStep&)> on_rejected = {};
   at::Tensor factors = {};
   std::vector<Logged> logged = {};
   StepSums sums = {};
@@ -119,6 +143,12 @@ const std::vector<Batch>& TrainingStep::batches() const { return state_->batches
 c10::ScalarType TrainingStep::precision() const { return state_->precision; }
 const at::Tensor& TrainingStep::found_inf() const { return state_->sums.found_inf; }
 StepMetrics& TrainingStep::record() { return state_->record; }
+void TrainingStep::on_rejected(std::function<void(const TrainingStep&)> call) {
+  state_->on_rejected = std::move(call);
+}
+void TrainingStep::rejected() const {
+  if (state_->on_rejected) state_->on_rejected(*this);
+}
 void TrainingStep::set_factors(at::Tensor factors) { state_->factors = std::move(factors); }
 void TrainingStep::set_sums(StepSums sums) { state_->sums = std::move(sums); }
 const StepSums& TrainingStep::sums() const { return state_->sums; }
@@ -168,14 +198,15 @@ at::Tensor forward_loss(DistributedDataParallel& ddp, Model& model, const Task& 
   std::optional<Autocast> autocast;
   if (step.precision() != c10::kFloat)
     autocast.emplace(model.parameters().front().device().type(), step.precision());
-  Outputs outputs = ddp.forward([&] { return forward(model, batch, step.number()); });
+  Outputs outputs = ddp.forward(
+      [&] { return computed(step, [&] { return forward(model, batch, step.number()); }); });
   if (const at::Tensor factor = step.factor_of(batch); factor.defined())
     stop_gradients_of_nothing(outputs, factor);
   const std::vector<Loss> losses = task.losses();
   at::Tensor sum;
   for (const Loss& each : losses) {
     if (!loss.empty() && each.name != loss) continue;
-    const at::Tensor mean = each.mean(outputs, batch);
+    const at::Tensor mean = computed(step, [&] { return each.mean(outputs, batch); });
     if (!mean.defined() || mean.dim() != 0)
       throw TrainError(formatted("the task's loss '{}' {}: expected a tensor without dimensions",
                                  each.name, sizes_of(mean)));
