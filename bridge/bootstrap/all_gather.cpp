@@ -623,7 +623,7 @@ class Gatherer {
     if (!is_first_of_node()) {
       return fail(
           formatted("the first rank of this node did not answer within {}: does every rank run "
-                    "this program, and do all share one network namespace?",
+                    "this program, in one network namespace?",
                     seconds(timeout_)));
     }
     if (call == nullptr) return unreached(hosts_tried());

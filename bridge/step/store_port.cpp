@@ -18,7 +18,7 @@ constexpr const char* kLoopback = "127.0.0.1";
 
 std::string not_resolved(const Endpoint& master, const Error& error) {
   return formatted(
-      "MASTER_ADDR={}: {}: give the address of that node, as in --torch-env=addr=10.1.0.5 or "
+      "MASTER_ADDR={}: {}: give that node's, as in --torch-env=addr=10.1.0.5 or "
       "MASTER_ADDR=10.1.0.5",
       master.host, error.message);
 }
@@ -41,6 +41,8 @@ Reservation reservation_of(const std::string& run_id, int port) {
     if (is_above ? own.has_left : start_ticks(*holder) != 0) return {own.name, false};
     own = {own.name + "/" + std::to_string(*holder), true};
   }
+  // Of several that start at once below the one that has the port, the first shares it.
+  own.has_left = own.has_left && claim_name(own.name);
   return own;
 }
 
@@ -97,10 +99,10 @@ Result<Socket> reserve_store_port(const Endpoint& master, const std::string& run
   const auto address = numeric_address(master.host, names);
   if (!address) return Error{not_resolved(master, address.error())};
   if (!is_own_address(*address)) {
-    return Error{
-        formatted("MASTER_ADDR={} is not an address of {}, where rank 0 runs: unset it, or give an "
-                  "address of that node, as in --torch-env=addr=10.1.0.5",
-                  master.host, host_name())};
+    return Error{formatted(
+        "MASTER_ADDR={} is not an address of {}, where rank 0 runs: unset it, or give one "
+        "of that node, as in --torch-env=addr=10.1.0.5",
+        master.host, host_name())};
   }
   const Reservation own = reservation_of(run_id, master.port);
   auto reserved = reserve({address_to_listen_on(*address, names), master.port}, -1, own.has_left);
@@ -108,7 +110,7 @@ Result<Socket> reserve_store_port(const Endpoint& master, const std::string& run
   if (!reserved && !port_is_free(master.port)) {
     return Error{
         formatted("MASTER_PORT={} is already in use on {} ({}), where rank 0 must listen: choose "
-                  "another with MASTER_PORT=N, or end the program that uses it",
+                  "another with MASTER_PORT=N, or end that program",
                   master.port, host_name(), *address)};
   }
   if (!reserved)

@@ -122,7 +122,7 @@ grep -q '^torchbridge: .*iface=only0: ' "$work/stderr" || fail "no rank reports 
 # A name that only one node does not resolve: that node reports it, and the step ends.
 { on_node n0 cat /etc/hosts; echo "$(on_node n0 hostname -I | cut -d' ' -f1) only-here"; } >"$work/hosts"
 with_file n0 /etc/hosts "$work/hosts"
-advice='give the address of that node, as in --torch-env=addr=10.1.0.5 or MASTER_ADDR=10.1.0.5'
+advice="give that node's, as in --torch-env=addr=10.1.0.5 or MASTER_ADDR=10.1.0.5"
 expect_one_report "rank 1 on n1: MASTER_ADDR=only-here: .*'only-here' does not resolve on n1: .*: $advice" \
   on_login srun -N2 -n2 -w n0,n1 "$torchbridge" exec --torch-env=addr=only-here -- sleep 1000
 as_before

@@ -291,7 +291,7 @@ TEST(ResolveLaunch, TheAddressOfANodeOfACloudIsSlurms) {
       resolve_launch(with(with(kStep, two_nodes), {{"SLURM_NODE_ALIASES", "(null)"}}));
   ASSERT_FALSE(none);
   EXPECT_TRUE(none.error().message.ends_with(
-      ": give the address of that node, as in --torch-env=addr=10.1.0.5 or MASTER_ADDR=10.1.0.5"))
+      ": give that node's, as in --torch-env=addr=10.1.0.5 or MASTER_ADDR=10.1.0.5"))
       << none.error().message;
 }
 
