@@ -346,6 +346,15 @@ TEST(Group, AnAgentsStoreServesOneAttemptAfterTheOther) {
   variables["TORCHELASTIC_RESTART_COUNT"] = "1";
   Ranks second({0, 1}, 2, port, run("no_dump_is_asked_for"), variables);
   expect_success(second);
+  // Two programs of one worker, the second after the first.
+  Ranks next({0, 1}, 2, port, run("plain"), variables);
+  expect_error(next,
+               "another process is already rank 0 of the run 'run' at 127.0.0.1 port " +
+                   std::to_string(port) +
+                   "; the agent's store keeps an earlier program's too: set TORCHELASTIC_RUN_ID");
+  variables["TORCHELASTIC_RUN_ID"] = "next";
+  Ranks with_id({0, 1}, 2, port, run("plain"), variables);
+  expect_success(with_id);
   std::filesystem::remove(folder / "lives");
   expect_success(agent);
 }

@@ -140,7 +140,9 @@ void claim_number(c10d::Store& store, const TorchEnv& env, const InitMethod& met
   const std::string remedy =
       is_file ? "remove the file if it is left from a run that was killed, or name another one"
       : method.kind == InitMethod::Kind::kStore ? "give each group at one store its own group_name"
-                                                : "give each run its own MASTER_PORT";
+      : env.use_agent_store
+          ? "the agent's store keeps an earlier program's too: set TORCHELASTIC_RUN_ID for each"
+          : "give each run its own MASTER_PORT";
   throw TrainError(formatted("another process is already rank {} of the run '{}' at {}; {}", rank,
                              printable(env.run_id), store_location(env.master, method), remedy));
 }
