@@ -11,6 +11,7 @@ from jobs import last_lines
 from rows import Row, once
 
 SOON_S = 30  # time for the others to end after a rank is lost: 4 s without a heartbeat, 7 s where NCCL's abort hangs
+START_S = 4 * SOON_S  # the same from the start of the programs, which read their libraries and reach the GPU first
 
 
 def nccl_equals_gloo(jobs, options):
@@ -90,11 +91,11 @@ def lost_rank_ends_the_job(jobs, options):
         return judge(lost, f"rank {last}")
 
     def find_failed():
-        lost = jobs.lose_last_rank(jobs.gpu_cases("abort"), None, lambda: True, 4 * SOON_S)
+        lost = jobs.lose_last_rank(jobs.gpu_cases("abort"), None, lambda: True, START_S)
         return judge(lost, f"rank {last}: failed on purpose")
 
     def find_late():
-        lost = jobs.lose_last_rank(jobs.gpu_cases("late"), 0, lambda: True, SOON_S)  # signal 0 does nothing
+        lost = jobs.lose_last_rank(jobs.gpu_cases("late"), 0, lambda: True, START_S)  # signal 0 does nothing
         return judge(lost, f"rank {last} on ")
 
     def judge(lost, reason):

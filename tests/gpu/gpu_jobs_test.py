@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""How scripts/gpu starts jobs and judges them, over programs that are a few lines of shell.
+
+    gpu_jobs_test.py SOURCE_DIR FAKE_DRIVER_DIR     by ctest
+"""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+SOURCE_DIR, FAKE_DRIVER = map(pathlib.Path, sys.argv[1:3])
+sys.path.insert(0, str(SOURCE_DIR / "scripts/gpu"))
+sys.dont_write_bytecode = True
+
+import rank_checks  # noqa: E402
+from jobs import Jobs  # noqa: E402
+from rows import Failed  # noqa: E402
+
+
+class RecordedJobs(Jobs):
+    """Runs nothing, and keeps what a row asks for."""
+    def __init__(self, build):
+        super().__init__({"lib": "/none", "python": sys.executable}, build, "cuda", 2, 60, None, share_gpu=True)
+        self.seen = []
+
+    def lose_last_rank(self, command, number, when, soon_s):
+        self.seen.append((command[1], soon_s))
+        raise Failed("not run")
+
+    def train(self, task, options, world_size=1, device=None, more=None, data=None, folder=None):
+        self.seen.append(more)
+        return [{"step": 1, "loss": 1.0}]
+
+    def train_in_python(self, task, options, world_size=1, more=None, data=None, folder=None):
+        return self.train(task, options, world_size, more=more)
+
+
+class GpuJobs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.build = pathlib.Path(folder.name)
+
+    def program(self, name, lines=""):
+        file = self.build / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"#!/bin/sh\n{lines}\n")
+        file.chmod(0o755)
+
+    def jobs(self):
+        return Jobs({"lib": "/none", "python": sys.executable}, self.build, "cuda", 2, 60, None, share_gpu=True)
+
+    def test_a_time_from_the_start_of_programs_is_that_of_a_start(self):
+        jobs = RecordedJobs(self.build)
+        for row in rank_checks.lost_rank_ends_the_job(jobs, None):
+            row.result()
+        limits = {command: soon_s for command, soon_s in jobs.seen if command in ("abort", "late")}
+        self.assertEqual(limits, {"abort": 120, "late": 120})
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
