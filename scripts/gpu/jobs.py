@@ -83,7 +83,8 @@ class Jobs:
     def own_gpus(self):
         """The variables that give each rank a GPU of its own; with share_gpu the same one."""
         if self.share_gpu:
-            return {"CUDA_VISIBLE_DEVICES": visible_gpus(1), "NCCL_SOCKET_IFNAME": "lo"}
+            # InfiniBand would be used where there is some, whatever the interface.
+            return {"CUDA_VISIBLE_DEVICES": visible_gpus(1), "NCCL_SOCKET_IFNAME": "lo", "NCCL_NET": "Socket"}
         return {"CUDA_VISIBLE_DEVICES": visible_gpus(self.ranks)}
 
     def rank_variables(self, rank):

@@ -58,6 +58,12 @@ class GpuJobs(unittest.TestCase):
         limits = {command: soon_s for command, soon_s in jobs.seen if command in ("abort", "late")}
         self.assertEqual(limits, {"abort": 120, "late": 120})
 
+    def test_ranks_that_share_a_gpu_use_sockets_of_loopback(self):
+        self.program("bin/gpu_cases", "echo net $NCCL_NET\necho interface $NCCL_SOCKET_IFNAME\necho host $NCCL_HOSTID")
+        jobs = self.jobs()
+        self.assertEqual(jobs.cases("any", jobs.own_gpus(), 2),
+                         {"net": ["Socket"], "interface": ["lo"], "host": ["rank-0"]})
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
