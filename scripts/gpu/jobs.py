@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pathlib
+import random
 import shlex
 import socket
 import subprocess
@@ -26,10 +27,16 @@ CPU_MODELS = {"mlp:2048,2048": "mlp:512,512", "gpt:tiny": "gpt:layers=2,heads=2,
               "gpt:gpt2": "gpt:layers=1,heads=2,width=32,context=32"}
 
 
+# Below those that Linux gives to connections, so that none takes a port before rank 0 listens there. Each is given once
+# in a run of this script, whose other jobs may also be about to listen.
+_PORTS = itertools.cycle(random.sample(range(20_000, 32_768), 12_768))
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    for port in _PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 @dataclasses.dataclass

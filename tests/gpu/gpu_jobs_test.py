@@ -14,7 +14,7 @@ sys.path.insert(0, str(SOURCE_DIR / "scripts/gpu"))
 sys.dont_write_bytecode = True
 
 import rank_checks  # noqa: E402
-from jobs import Jobs  # noqa: E402
+from jobs import Jobs, free_port  # noqa: E402
 from rows import Failed  # noqa: E402
 
 
@@ -57,6 +57,13 @@ class GpuJobs(unittest.TestCase):
             row.result()
         limits = {command: soon_s for command, soon_s in jobs.seen if command in ("abort", "late")}
         self.assertEqual(limits, {"abort": 120, "late": 120})
+
+    def test_no_two_jobs_get_a_port_nor_does_a_connection_take_it(self):
+        lowest, _ = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+        ports = [free_port() for _ in range(1000)]
+        self.assertEqual(len(set(ports)), len(ports))
+        if int(lowest) >= 32768:  # Linux's own
+            self.assertLess(max(ports), int(lowest))
 
     def test_ranks_that_share_a_gpu_use_sockets_of_loopback(self):
         self.program("bin/gpu_cases", "echo net $NCCL_NET\necho interface $NCCL_SOCKET_IFNAME\necho host $NCCL_HOSTID")
