@@ -11,8 +11,8 @@ import tempfile
 
 from machine import BUILT_FOR, ROOT, Stop, requirements
 
-PROGRAMS = ("bin/trainer", "bin/gpu_cases", "bin/sync_batch_norm_cases", "bin/watched_trainer",
-            "lib/libtorchbridge_nccl.so")
+CPU_PROGRAMS = ("bin/trainer", "bin/gpu_cases", "bin/sync_batch_norm_cases")  # all that a libtorch for the CPU builds
+PROGRAMS = (*CPU_PROGRAMS, "bin/watched_trainer", "lib/libtorchbridge_nccl.so")
 FILES = ("scripts/gpu_check", "scripts/gpu", "scripts/requirements.txt", "tests/reference", "data")
 NEEDED = "build/lib/needed"
 # glibc's libraries, which must be those of the machine, as its loader is.

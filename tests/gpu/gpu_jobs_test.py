@@ -4,7 +4,9 @@
     gpu_jobs_test.py SOURCE_DIR FAKE_DRIVER_DIR     by ctest
 """
 
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -13,6 +15,7 @@ SOURCE_DIR, FAKE_DRIVER = map(pathlib.Path, sys.argv[1:3])
 sys.path.insert(0, str(SOURCE_DIR / "scripts/gpu"))
 sys.dont_write_bytecode = True
 
+import packing  # noqa: E402
 import rank_checks  # noqa: E402
 from jobs import Jobs, free_port  # noqa: E402
 from rows import Failed  # noqa: E402
@@ -70,6 +73,19 @@ class GpuJobs(unittest.TestCase):
         jobs = self.jobs()
         self.assertEqual(jobs.cases("any", jobs.own_gpus(), 2),
                          {"net": ["Socket"], "interface": ["lo"], "host": ["rank-0"]})
+
+    def test_each_program_that_is_missing_is_named(self):
+        for device, names in (("cpu", packing.CPU_PROGRAMS), ("cuda", packing.PROGRAMS)):
+            for missing in names:
+                for name in packing.PROGRAMS:
+                    self.program(name)
+                (self.build / missing).unlink()
+                ended = subprocess.run(
+                    [SOURCE_DIR / "scripts/gpu_check", "--device", device, "--build", self.build, "--python", "/none"],
+                    env=os.environ | {"LD_LIBRARY_PATH": str(FAKE_DRIVER)}, capture_output=True, text=True)
+                with self.subTest(device=device, missing=missing):
+                    self.assertIn(f"gpu_check: {self.build / missing} is missing: build it", ended.stderr)
+                    self.assertEqual(ended.returncode, 2)
 
 
 if __name__ == "__main__":
