@@ -12,7 +12,7 @@ import time
 from functools import partial
 
 import traces
-from jobs import last_lines, values_of
+from jobs import last_lines, reports_of, values_of
 from machine import ROOT
 from rows import Failed, Row, once
 
@@ -409,7 +409,7 @@ def device_error_ends_the_job(jobs, options):
                 return "the program ends with exit code 0", False
             except Failed as failure:
                 errors = (folder / "stderr").read_text()
-                reports = [line for line in errors.splitlines() if line.startswith("gpu_cases: ")]
+                reports = reports_of(errors)
                 is_named = len(reports) == 1 and "device-side assert" in reports[0]
                 return " / ".join(reports) or last_lines(errors), is_named and str(failure).startswith("exit code 1:")
     yield Row("a device-side assert ends the program with one line", find)

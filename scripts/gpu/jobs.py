@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shlex
 import socket
 import subprocess
@@ -211,6 +212,11 @@ def values_of(output):
 def data_of(task):
     """The task's data in the source tree."""
     return ROOT / "data" / {"text": "text/pentateuch.txt"}.get(task, task)
+
+
+def reports_of(text):
+    """The lines of our programs that report a failure. Notes have no rank; lines of NCCL's watchdog begin otherwise."""
+    return [line for line in text.splitlines() if re.match(r"(trainer|gpu_cases): rank \d+: ", line)]
 
 
 def last_lines(text):

@@ -7,7 +7,7 @@ import tempfile
 from functools import partial
 
 from checks import GPT, NEAR, TASKS, apart, equality_rows, speed_rows
-from jobs import last_lines
+from jobs import last_lines, reports_of
 from rows import Row, once
 
 SOON_S = 30  # time for the others to end after a rank is lost: 4 s without a heartbeat, 7 s where NCCL's abort hangs
@@ -99,8 +99,7 @@ def lost_rank_ends_the_job(jobs, options):
         return judge(lost, f"rank {last} on ")
 
     def judge(lost, reason):
-        """Counts the lines of our programs; those of NCCL's watchdog do not begin with their names."""
-        reports = [line for line in lost.errors.splitlines() if line.startswith(("trainer: ", "gpu_cases: "))]
+        reports = reports_of(lost.errors)
         fits = all(code == 1 for code in lost.codes[:last]) and len(reports) == 1 and reason in reports[0]
         shown = " / ".join(reports) or last_lines(lost.errors)
         return f"exit codes {lost.codes}, after {lost.seconds:.1f} s: {shown}", fits

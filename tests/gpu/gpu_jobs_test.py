@@ -15,10 +15,14 @@ SOURCE_DIR, FAKE_DRIVER = map(pathlib.Path, sys.argv[1:3])
 sys.path.insert(0, str(SOURCE_DIR / "scripts/gpu"))
 sys.dont_write_bytecode = True
 
+import checks  # noqa: E402
 import packing  # noqa: E402
 import rank_checks  # noqa: E402
 from jobs import Jobs, free_port  # noqa: E402
 from rows import Failed  # noqa: E402
+
+NOTE = "no pinned memory (REASON): copies between GPU and CPU use pageable memory, which is slower"
+LATE = "rank 0: rank 1 on n1 did not take part in a collective in time"
 
 
 class RecordedJobs(Jobs):
@@ -53,6 +57,28 @@ class GpuJobs(unittest.TestCase):
 
     def jobs(self):
         return Jobs({"lib": "/none", "python": sys.executable}, self.build, "cuda", 2, 60, None, share_gpu=True)
+
+    def judge_late(self, *lines):
+        """The row of a rank that is late; rank 0 writes the lines and fails."""
+        said = "\n".join(f"echo 'gpu_cases: {line}' >&2" for line in lines)
+        self.program("bin/gpu_cases", f"[ $RANK = 0 ] || exec tail -f /dev/null\n{said}\nexit 1")
+        rows = rank_checks.lost_rank_ends_the_job(self.jobs(), None)
+        return next(row for row in rows if "does not come" in row.what).result()
+
+    def test_one_report_of_a_lost_rank_is_right(self):
+        self.assertEqual(self.judge_late(LATE)[1], True)
+        self.assertEqual(self.judge_late(LATE, LATE)[1], False)
+
+    def test_a_note_is_no_report_of_a_lost_rank(self):
+        figure, verdict = self.judge_late(NOTE, LATE)
+        self.assertTrue(verdict, figure)
+
+    def test_a_note_is_no_report_of_a_device_error(self):
+        self.program("bin/gpu_cases", f"echo 'gpu_cases: {NOTE}' >&2\n"
+                     "echo 'gpu_cases: rank 0: CUDA error: device-side assert triggered' >&2\nexit 1")
+        row, = checks.device_error_ends_the_job(self.jobs(), None)
+        figure, verdict = row.result()
+        self.assertTrue(verdict, figure)
 
     def test_a_time_from_the_start_of_programs_is_that_of_a_start(self):
         jobs = RecordedJobs(self.build)
