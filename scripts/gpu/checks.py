@@ -229,7 +229,8 @@ def python_agrees(jobs, options):
 
 def equality_rows(jobs, ranks, where):
     def find(task, words):
-        variables = where | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+        # NCCL_ALGO as ProcessGroupNCCL sets it with deterministic algorithms: Python's group may be of another class.
+        variables = where | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "^NVLS"}
         ours = jobs.train(task, words, ranks, more=variables)
         distance = apart(jobs.train_in_python(task, words, ranks, variables), ours)
         return f"losses of {len(ours)} steps: {'equal' if distance == 0 else f'within {distance:.1e}'}", distance == 0

@@ -100,6 +100,12 @@ class GpuJobs(unittest.TestCase):
         self.assertEqual(jobs.cases("any", jobs.own_gpus(), 2),
                          {"net": ["Socket"], "interface": ["lo"], "host": ["rank-0"]})
 
+    def test_both_programs_of_an_equality_leave_nvls_out(self):
+        jobs = RecordedJobs(self.build)
+        row = next(checks.equality_rows(jobs, 2, jobs.own_gpus()))
+        self.assertTrue(row.result()[1])
+        self.assertEqual([more.get("NCCL_ALGO") for more in jobs.seen], ["^NVLS", "^NVLS"])
+
     def test_each_program_that_is_missing_is_named(self):
         for device, names in (("cpu", packing.CPU_PROGRAMS), ("cuda", packing.PROGRAMS)):
             for missing in names:
