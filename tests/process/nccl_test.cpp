@@ -58,16 +58,29 @@ std::vector<std::string> own_lines(const Ranks& ranks) {
   return found;
 }
 
-void expect_one_own_line(Ranks& ranks, int world_size, const std::string& expected) {
-  EXPECT_EQ(ranks.wait(), std::vector<int>(static_cast<std::size_t>(world_size), 1))
-      << ranks.errors();
+// The exit codes of the ranks, and the line of one of them.
+void expect_codes_and_line(Ranks& ranks, const std::vector<int>& codes,
+                           const std::string& expected) {
+  EXPECT_EQ(ranks.wait(), codes) << ranks.errors();
   const std::vector<std::string> lines = own_lines(ranks);
   ASSERT_EQ(lines.size(), 1U) << ranks.errors();
   EXPECT_TRUE(contains(lines[0], expected)) << ranks.errors();
+}
+
+// Of a group that is bound to its GPU.
+void expect_one_own_line(Ranks& ranks, int world_size, const std::string& expected) {
+  expect_codes_and_line(ranks, std::vector<int>(static_cast<std::size_t>(world_size), 1), expected);
+  const std::vector<std::string> lines = own_lines(ranks);
+  if (lines.empty()) return;
   // Where ranks do not reach each other; NCCL's, for gloo's is of no interest.
   EXPECT_EQ(contains(lines[0], "used the interface lo"),
             contains(lines[0], " in time: ") || contains(lines[0], "did not connect the ranks"))
       << ranks.errors();
+}
+
+std::string late_line(int rank) {
+  return "rank " + std::to_string(rank) + " on " + torchbridge::host_name() +
+         " did not take part in a collective in time";
 }
 
 TEST_F(Nccl, TheFlightRecordHasItsCollectives) {
@@ -114,12 +127,22 @@ TEST_F(Nccl, ATimeoutIsOneLineAndARecordOfEachRank) {
   if (std::getenv("TORCHBRIDGE_COMPLETE")) ways.emplace_back("hangs 21");
   for (const std::string& how : ways) {
     Ranks ranks = run(kRanks, "late", how);
-    expect_one_own_line(
-        ranks, kRanks,
-        "rank 2 on " + torchbridge::host_name() + " did not take part in a collective in time");
+    expect_one_own_line(ranks, kRanks, late_line(2));
     for (int rank = 0; rank < kRanks; ++rank)
       EXPECT_TRUE(contains(take_record(rank), "nccl:all_reduce")) << how << ", rank " << rank;
   }
+}
+
+// No work is queued then, so libtorch's watchdog sees none that times out.
+TEST_F(Nccl, ATimeoutWhereACollectiveConnectsIsOneLine) {
+  Ranks ranks = run(3, "late", "blocks 21");
+  expect_one_own_line(ranks, 3, late_line(2));
+}
+
+// Its communicator is formed there, which no abort wakes.
+TEST_F(Nccl, ATimeoutOfTheFirstCollectiveOfAGroupWithoutADeviceIsOneLine) {
+  Ranks ranks = run(3, "first", "");
+  expect_codes_and_line(ranks, {1, 1, 1}, late_line(2));
 }
 
 TEST_F(Nccl, AnErrorOfTheNetworkIsOneLineAndARecordOfEachRank) {

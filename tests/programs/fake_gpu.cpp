@@ -6,6 +6,8 @@
 //   stuck    it, and what is queued behind it, is done after ncclCommAbort() alone
 //   hangs    so too, and ncclCommAbort() never returns
 //   stalls   as "stuck", and so is who asks whether it is done: libtorch's watchdog
+//   blocks   as "stuck", and the call itself returns after ncclCommAbort() alone: NCCL connects to
+//            its peers in the first collective of each algorithm
 //   network  as "stuck", and NCCL has an asynchronous error
 //   broken   every call of CUDA fails from then on but those for the current device, as after a
 //            device-side assert
@@ -271,5 +273,7 @@ FAKE ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t, ncclDat
   query_stalls = what == "stalls";
   has_network_error = what == "network";
   is_broken = what == "broken";
-  return ncclSuccess;
+  if (what != "blocks") return ncclSuccess;
+  while (is_stuck) std::this_thread::yield();
+  return ncclRemoteError;
 }

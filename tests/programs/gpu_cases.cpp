@@ -1,6 +1,5 @@
 // What scripts/gpu_check asks beside the trainer, one case a run: gpu_cases CASE cpu|cuda. Prints a
-// line "NAME VALUE" a finding. The cases "subgroups", "split", "bandwidth", "abort" and "late" are
-// for several ranks.
+// line "NAME VALUE" a finding. Those of groups and their failures are for several ranks.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -265,15 +264,14 @@ void measure_bandwidth(c10::DeviceType type) {
   }
 }
 
-// The last rank calls `leave` while the others are in an all-reduce.
-void sum_without_the_last(GroupOptions options, void (*leave)()) {
+// The last rank calls `leave` while the others are in an all-reduce, after those that all are in.
+void sum_without_the_last(GroupOptions options, void (*leave)(), int before = 20) {
   const int code = run_job(
       torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
       [&](ProcessGroup& group) {
         const at::Tensor numbers = at::zeros({1 << 20}, at::device(group.device()));
-        constexpr int kBefore = 20;
         for (int i = 0;; ++i) {
-          if (i == kBefore && group.rank() == group.world_size() - 1) leave();
+          if (i == before && group.rank() == group.world_size() - 1) leave();
           group.sum(numbers);
           finish(group.device());
         }
@@ -288,14 +286,47 @@ void fail_amid_collectives(c10::DeviceType type) {
   sum_without_the_last(options, [] { throw TrainError("failed on purpose"); });
 }
 
+void pause_forever() {
+  for (;;) pause();
+}
+
 // It computes for longer than the collectives' timeout, until it is killed.
 void be_late(c10::DeviceType type) {
   GroupOptions options;
   options.device_id = c10::Device(type);
   options.timeout = std::chrono::seconds(5);
-  sum_without_the_last(options, [] {
-    for (;;) pause();
-  });
+  sum_without_the_last(options, pause_forever);
+}
+
+// For the first collective, which connects a group that is bound to no device.
+void be_late_for_the_first(c10::DeviceType type) {
+  GroupOptions options;
+  options.backend = type == c10::kCPU ? "gloo" : "nccl";
+  options.timeout = std::chrono::seconds(5);
+  sum_without_the_last(options, pause_forever, 0);
+}
+
+// For the end of a group whose texts and numbers have no backend of their own.
+void be_late_for_the_end(c10::DeviceType type) {
+  GroupOptions options;
+  options.backend = type == c10::kCPU ? "gloo" : "nccl";
+  std::exit(run_job(
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
+      [&](ProcessGroup& group) {
+        group.sum(at::zeros({1000}, at::device(type)));
+        if (group.rank() == group.world_size() - 1) pause_forever();
+      }));
+}
+
+// A subgroup in a group of one backend ends with its scope, then the group.
+void end_a_subgroup(c10::DeviceType type) {
+  GroupOptions options;
+  options.backend = type == c10::kCPU ? "gloo" : "nccl";
+  std::exit(run_job(
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
+      [&](ProcessGroup& group) {
+        group.new_group({0, 1})->sum(at::zeros({1000}, at::device(type)));
+      }));
 }
 
 // Rank 1, while a subgroup is in scope whose collectives are in progress.
@@ -392,12 +423,13 @@ void open_library(c10::DeviceType) {
 const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
     {"abort", fail_amid_collectives},  {"assert", fail_on_the_device},
     {"bandwidth", measure_bandwidth},  {"eager", connect_eagerly},
+    {"end", be_late_for_the_end},      {"first", be_late_for_the_first},
     {"interface", find_interface},     {"late", be_late},
     {"lazy", connect_lazily},          {"open", open_library},
     {"overlap", overlap_copies},       {"random", draw_numbers},
-    {"scope", fail_beside_a_subgroup}, {"split", form_a_subgroup},
-    {"subgroups", use_subgroups},      {"uncaught", throw_in_a_thread},
-    {"unwatched", connect_unwatched}};
+    {"scope", fail_beside_a_subgroup}, {"scope-end", end_a_subgroup},
+    {"split", form_a_subgroup},        {"subgroups", use_subgroups},
+    {"uncaught", throw_in_a_thread},   {"unwatched", connect_unwatched}};
 
 }  // namespace
 

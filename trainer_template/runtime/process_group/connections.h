@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace torchbridge::train {
@@ -121,6 +122,19 @@ class Connections {
     if (is_of_all) ++count_;
   }
   void end_collective() { --in_progress_; }
+  // The call that begins a collective, after begin_collective(). NCCL connects to its peers in the
+  // first one of each algorithm, and for a group without a device forms its communicator there: the
+  // call returns when the other ranks have come too.
+  template <class Call>
+  auto call_backend(const Call& call) {
+    ++calls_;
+    const auto returned = c10::make_scope_exit([this] { --calls_; });
+    return call();
+  }
+  // How long the latest collective has been in such a call; zero where all have returned.
+  std::chrono::milliseconds blocked() const {
+    return calls_ > 0 ? waited() : std::chrono::milliseconds(0);
+  }
   // Since the latest one began, until the abort.
   std::chrono::milliseconds waited() const {
     const Clock::time_point end = is_aborted_ ? aborted_at_.load() : Clock::now();
@@ -151,7 +165,7 @@ class Connections {
 
   using Clock = std::chrono::steady_clock;
   std::atomic<Clock::time_point> latest_{Clock::now()}, aborted_at_{};
-  std::atomic<int> in_progress_{0}, count_{0};
+  std::atomic<int> in_progress_{0}, count_{0}, calls_{0};
   std::atomic<bool> is_latest_of_all_{true}, is_aborted_{false};
   std::shared_mutex mutex_;
   std::mutex interfaces_mutex_, kept_mutex_;

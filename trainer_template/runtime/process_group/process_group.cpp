@@ -48,6 +48,9 @@ using std::chrono::milliseconds;
 // As torch.distributed: constants.py and its default for NCCL.
 constexpr milliseconds kNcclTimeout = std::chrono::minutes(10),
                        kOtherTimeout = std::chrono::minutes(30);
+// How much longer than its timeout a collective may be in the call that begins it, so that the
+// backend's own error comes first.
+constexpr milliseconds kAfterTimeout{1000};
 // Of the abort watchdog: message_for() and the end of the group take about two seconds.
 constexpr milliseconds kAbortTimeout{5000};
 // Of message_for() after an abort that took most of that time.
@@ -290,8 +293,12 @@ struct ProcessGroup::State {
     std::condition_variable_any never;
     std::unique_lock lock(mutex);
     while (!never.wait_for(lock, stop, period, [&] { return stop.stop_requested(); })) {
-      const c10d::ErrorType found = connections->error();
-      if (found == c10d::ErrorType::SUCCESS || !is_formed) continue;
+      c10d::ErrorType found = connections->error();
+      if (!is_formed) continue;
+      // libtorch's watchdog sees a collective once the call that begins it has returned.
+      if (!is_gloo_alone && connections->blocked() > request.timeout + kAfterTimeout)
+        found = c10d::ErrorType::TIMEOUT;
+      if (found == c10d::ErrorType::SUCCESS) continue;
       backend_error = found;
       return start_abort();
     }

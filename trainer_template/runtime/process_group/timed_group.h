@@ -59,7 +59,7 @@ class TimedGroup : public c10d::ProcessGroup {
     connections_->begin_collective(traits_.is_whole);
     WorkPtr work;
     try {
-      work = start();
+      work = connections_->call_backend(start);
     } catch (...) {
       connections_->end_collective();
       throw;
