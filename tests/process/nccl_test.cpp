@@ -44,6 +44,13 @@ class Nccl : public testing::Test {
   TemporaryFolder folder_;
 };
 
+// The command of a case in which FAKE_GPU is for this rank alone.
+std::vector<std::string> of_rank(int rank, const std::string& name) {
+  return {"/bin/sh", "-c",
+          "[ $RANK = " + std::to_string(rank) + " ] || unset FAKE_GPU; exec " +
+              in_build("bin/gpu_cases") + " " + name + " cuda"};
+}
+
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -169,10 +176,20 @@ TEST_F(Nccl, AWatchdogThatHangsIsOneLineWithinItsTimeout) {
 
 // The memory of rank 1, which hooks have used on streams of their own, cannot be released then.
 TEST_F(Nccl, AnErrorOfTheDeviceOfOneRankIsOneLineWhateverItsMemoryWasUsedFor) {
-  const std::string of_rank_1 =
-      "[ $RANK = 1 ] || unset FAKE_GPU; exec " + in_build("bin/gpu_cases") + " assert cuda";
-  Ranks ranks = run(2, {"/bin/sh", "-c", of_rank_1}, "broken 2");
+  Ranks ranks = run(2, of_rank(1, "assert"), "broken 2");
   expect_one_own_line(ranks, 2, "gpu_cases: rank 1: CUDA error: device-side assert triggered");
+}
+
+// NCCL's barrier has no time of its own, and the abort is watched.
+TEST_F(Nccl, ARankThatDoesNotComeToTheEndIsOneLineThoughTheAbortHangs) {
+  Ranks ranks = run(2, "end", "hangs 2");
+  expect_codes_and_line(ranks, {1, 1}, late_line(1));
+}
+
+// As over gloo: it only waits no longer.
+TEST_F(Nccl, ARankThatComesLateToTheEndOfASubgroupDoesNotEndTheJob) {
+  Ranks ranks = run(2, of_rank(0, "scope-end"), "slow 2");
+  expect_success(ranks);
 }
 
 // Its communicator is aborted with the whole group's, which is watched.

@@ -6,6 +6,7 @@
 //   stuck    it, and what is queued behind it, is done after ncclCommAbort() alone
 //   hangs    so too, and ncclCommAbort() never returns
 //   stalls   as "stuck", and so is who asks whether it is done: libtorch's watchdog
+//   slow     as "stuck", or done twelve seconds later, for which the end of a group does not wait
 //   blocks   as "stuck", and the call itself returns after ncclCommAbort() alone: NCCL connects to
 //            its peers in the first collective of each algorithm
 //   network  as "stuck", and NCCL has an asynchronous error
@@ -273,6 +274,11 @@ FAKE ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t, ncclDat
   query_stalls = what == "stalls";
   has_network_error = what == "network";
   is_broken = what == "broken";
+  if (what == "slow")
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::seconds(12));
+      is_stuck = false;
+    }).detach();
   if (what != "blocks") return ncclSuccess;
   while (is_stuck) std::this_thread::yield();
   return ncclRemoteError;

@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -16,6 +17,20 @@ namespace {
 constexpr std::chrono::milliseconds kLeaveTimeout{10'000};
 // The host waits a little longer, so that the backend's own error comes first.
 constexpr std::chrono::milliseconds kLeaveWait = kLeaveTimeout + std::chrono::seconds(1);
+
+// Instead of wait(). NCCL's barrier has no timeout of its own: wait() without a time would be for
+// the GPU, which nothing ends where no heartbeat is. With one, and after an error, it would abort,
+// which may hang, and ends a job in which a rank only leaves a subgroup late.
+void wait_for_gpu(c10d::Work& barrier) {
+  constexpr std::chrono::milliseconds kPause{1};
+  const auto deadline = std::chrono::steady_clock::now() + kLeaveTimeout;
+  while (!barrier.isCompleted()) {
+    if (std::chrono::steady_clock::now() >= deadline)
+      C10_THROW_ERROR(DistBackendError, "the barrier at the end of a group timed out");
+    std::this_thread::sleep_for(kPause);
+  }
+  if (const std::exception_ptr error = barrier.exception()) std::rethrow_exception(error);
+}
 
 at::Tensor bytes_of(const std::string& text, std::int64_t size) {
   at::Tensor bytes = at::full({size}, 0, at::kByte);
@@ -136,12 +151,15 @@ void RankGroup::leave_group(bool is_whole) {
     c10d::BarrierOptions options;
     options.timeout = kLeaveTimeout;
     options.device = small().device();
-    // Without a time of its own NCCL's wait would be for the GPU, which nothing ends where no
-    // heartbeat is.
     const auto connections = formed_->connections();
     connections->begin_collective(is_whole);  // so that a late rank is known for it
     const auto end = c10::make_scope_exit([&] { connections->end_collective(); });
-    c10d()->getBackend(options.device->type())->barrier(options)->wait(kLeaveWait);
+    const auto barrier = connections->call_backend(
+        [&] { return c10d()->getBackend(options.device->type())->barrier(options); });
+    if (options.device->is_cpu())
+      barrier->wait(kLeaveWait);
+    else
+      wait_for_gpu(*barrier);
     throw_if_aborted();
   }
   c10d()->shutdown();
