@@ -192,6 +192,19 @@ TEST_F(Nccl, ARankThatComesLateToTheEndOfASubgroupDoesNotEndTheJob) {
   expect_success(ranks);
 }
 
+// The rank reports it although the others have ended in order, with the store.
+TEST_F(Nccl, ACommunicatorThatDoesNotEndIsOneLine) {
+  if (!std::getenv("TORCHBRIDGE_COMPLETE")) GTEST_SKIP() << "TORCHBRIDGE_COMPLETE=1 runs it";
+  for (const int rank : {0, 1}) {
+    Ranks ranks = run(2, of_rank(rank, "eager"), "destroy");
+    std::vector<int> codes = {0, 0};
+    codes[static_cast<std::size_t>(rank)] = 1;
+    expect_codes_and_line(ranks, codes,
+                          "gpu_cases: rank " + std::to_string(rank) +
+                              ": the backend did not end its connections within 30 s");
+  }
+}
+
 // Its communicator is aborted with the whole group's, which is watched.
 TEST_F(Nccl, ARankThatFailsBesideASubgroupIsOneLineThoughTheAbortHangs) {
   Ranks ranks = run(2, "scope", "hangs 5");

@@ -14,6 +14,7 @@
 //            device-side assert
 //   init     NCCL cannot connect this rank, and the others wait for it forever
 //   split    so too, as a subgroup is split from all
+//   destroy  ncclCommDestroy() never returns, in each rank that has this variable
 // As NCCL does, ranks listen while they connect, on the loopback interface, and wait for each
 // other.
 #include <netinet/in.h>
@@ -256,7 +257,10 @@ FAKE ncclResult_t ncclCommAbort(ncclComm_t) {
   if (abort_hangs) wait_forever();
   return is_stuck = false, ncclSuccess;
 }
-FAKE ncclResult_t ncclCommDestroy(ncclComm_t) { return ncclSuccess; }
+FAKE ncclResult_t ncclCommDestroy(ncclComm_t) {
+  if (plan.what == std::string("destroy")) wait_forever();
+  return ncclSuccess;
+}
 FAKE ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
 FAKE ncclResult_t ncclCommRegister(ncclComm_t, void*, std::size_t, void** handle) {
   return *handle = nullptr, ncclSuccess;

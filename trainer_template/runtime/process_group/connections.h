@@ -34,6 +34,10 @@ class Connections {
   };
   using Handle = std::list<BackendLink>::iterator;
 
+  // Of the whole group, which sets it before it forms any: reports the error of a process that can
+  // do no more, and ends that.
+  std::function<void(const std::exception&)> report_and_exit;
+
   // A connection that is added after abort() is aborted at once.
   Handle add(BackendLink link) {
     const std::scoped_lock lock(mutex_);

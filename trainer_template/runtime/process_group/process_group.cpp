@@ -409,6 +409,9 @@ ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options,
   state_->launch = &launch;
   state_->rank = rank();
   state_->world_size = world_size();
+  state_->connections->report_and_exit = [state = state_.get()](const std::exception& error) {
+    state->report_and_exit(error);
+  };
   state_->location = store_location(launch.env.master, options.init_method);
   try {
     join(launch, options, store);

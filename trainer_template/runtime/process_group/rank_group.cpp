@@ -7,9 +7,13 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <c10/util/ScopeExit.h>
+#include <torchbridge/errors.h>
 #include <torchbridge/process_group.h>
 
+#include "bridge/base/message_text.h"
+#include "bridge/bootstrap/missing_ranks.h"
 #include "trainer_template/runtime/process_group/form_group.h"
+#include "trainer_template/runtime/rendezvous/abort_watchdog.h"
 
 namespace torchbridge::train {
 namespace {
@@ -17,6 +21,9 @@ namespace {
 constexpr std::chrono::milliseconds kLeaveTimeout{10'000};
 // The host waits a little longer, so that the backend's own error comes first.
 constexpr std::chrono::milliseconds kLeaveWait = kLeaveTimeout + std::chrono::seconds(1);
+
+// Of the backend's own end, once all ranks have come to it.
+constexpr std::chrono::seconds kEndTimeout{30};
 
 // Instead of wait(). NCCL's barrier has no timeout of its own: wait() without a time would be for
 // the GPU, which nothing ends where no heartbeat is. With one, and after an error, it would abort,
@@ -162,6 +169,11 @@ void RankGroup::leave_group(bool is_whole) {
       wait_for_gpu(*barrier);
     throw_if_aborted();
   }
+  AbortWatchdog watchdog(kEndTimeout, [connections = formed_->connections()] {
+    connections->report_and_exit(TrainError(
+        formatted("the backend did not end its connections within {}", seconds(kEndTimeout))));
+  });
+  watchdog.start();
   c10d()->shutdown();
   release();
 }
