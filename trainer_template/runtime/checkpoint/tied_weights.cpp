@@ -1,7 +1,10 @@
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -29,6 +32,37 @@ bool same_values(const at::Tensor& a, const at::Tensor& b) {
          (a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.equal(b));
 }
 
+// The weights of a file that the model knows, to find copies of them.
+class KnownWeights {
+ public:
+  void add(const at::Tensor& tensor) {
+    places_.insert(place_of(tensor));
+    if (is_matrix(tensor)) matrices_[beginning_of(tensor)].push_back(tensor);
+  }
+  // Also one with equal values, as safetensors asks for: by chance no matrix has another's. Vectors
+  // do, such as biases of zeros.
+  bool has_copy(const at::Tensor& tensor) const {
+    if (places_.contains(place_of(tensor))) return true;
+    if (!is_matrix(tensor)) return false;
+    const auto found = matrices_.find(beginning_of(tensor));
+    return found != matrices_.end() &&
+           std::ranges::any_of(found->second,
+                               [&](const at::Tensor& known) { return same_values(known, tensor); });
+  }
+
+ private:
+  static bool is_matrix(const at::Tensor& tensor) {
+    return tensor.dim() > 1 && tensor.numel() > 0 && tensor.is_cpu() && tensor.is_contiguous();
+  }
+  static std::string_view beginning_of(const at::Tensor& tensor) {
+    constexpr std::size_t kMost = 64;
+    return {static_cast<const char*>(tensor.const_data_ptr()), std::min(tensor.nbytes(), kMost)};
+  }
+
+  std::set<Place> places_;
+  std::map<std::string_view, std::vector<at::Tensor>> matrices_;  // by their first bytes
+};
+
 }  // namespace
 
 NamedTensors without_aliases(const NamedTensors& from, const ModelTensors& model,
@@ -36,9 +70,9 @@ NamedTensors without_aliases(const NamedTensors& from, const ModelTensors& model
   const std::unordered_map<std::string, at::Tensor> given(from.begin(), from.end());
   std::unordered_set<std::string> known;
   for (const auto& [name, tensor] : model.all()) known.insert(name);
-  std::set<Place> known_places;
+  KnownWeights known_weights;
   for (const auto& [name, tensor] : from) {
-    if (known.contains(name)) known_places.insert(place_of(tensor));
+    if (known.contains(name) || model.aliases.contains(name)) known_weights.add(tensor);
   }
 
   NamedTensors once;
@@ -47,8 +81,7 @@ NamedTensors without_aliases(const NamedTensors& from, const ModelTensors& model
   for (const auto& [name, tensor] : from) {
     const auto alias = model.aliases.find(name);
     if (alias == model.aliases.end() || known.contains(name)) {
-      const bool is_tied = !known.contains(name) && known_places.contains(place_of(tensor));
-      if (!is_tied) once.emplace_back(name, tensor);
+      if (known.contains(name) || !known_weights.has_copy(tensor)) once.emplace_back(name, tensor);
       continue;
     }
     const std::string& first = alias->second;

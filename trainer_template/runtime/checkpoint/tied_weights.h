@@ -11,8 +11,9 @@ namespace torchbridge::train {
 
 // The tensors of a file, each once, under the names by which the model saves them. Drops a second
 // name of a tensor, renames a tensor that the file has only under another name, and drops a name
-// that the file ties and the model does not have. Keeps the order. Throws TrainError if the model
-// ties two tensors whose values differ in the file.
+// that the model does not have and the file ties to one that it has, or whose matrix is a copy of
+// that: nanoGPT's `lm_head.weight`. Keeps the order. Throws TrainError if the model ties two
+// tensors whose values differ in the file.
 NamedTensors without_aliases(const NamedTensors& from, const ModelTensors& model,
                              const std::string& what);
 

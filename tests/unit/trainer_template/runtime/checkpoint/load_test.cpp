@@ -240,6 +240,26 @@ TEST(TiedWeights, AreLoadedUnderAnyOfTheirNames) {
   EXPECT_TRUE(contains(error(tied, {{"bias", other}}), "has no 'wte'"));
 }
 
+// As nanoGPT's state_dict in a file of safetensors, whose writer takes no tensors that share
+// memory. The judge is its load_state_dict(), where both names are one parameter.
+TEST(TiedWeights, MayBeCopiesUnderANameThatTheModelDoesNotHave) {
+  const at::Tensor table = at::arange(200).to(at::kFloat).view({20, 10}),
+                   into = at::zeros({20, 10});
+  const ModelTensors gpt{.parameters = {{"wte.weight", into}}, .buffers = {}};
+  const auto load = [&](const at::Tensor& head) {
+    into.zero_();
+    const NamedTensors file = {{"lm_head.weight", head}, {"wte.weight", table}};
+    copy_tensors(without_aliases(file, gpt, "file"), gpt.all(), "file");
+  };
+  load(table.clone());
+  EXPECT_TRUE(into.equal(table));
+  at::Tensor other = table.clone();
+  other[19][9] = -1;  // behind the bytes by which copies are found
+  for (const at::Tensor& head : {other, table.to(at::kDouble), table.view({10, 20}).clone()})
+    EXPECT_TRUE(contains(error_of([&] { load(head); }),
+                         "holds 'lm_head.weight', which this model does not have"));
+}
+
 TEST(FittedNames, HaveNoPrefixesThatTheModelDoesNotKnow) {
   using Names = std::vector<std::string>;
   const at::Tensor value = at::zeros({1});
