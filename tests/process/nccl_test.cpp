@@ -205,6 +205,17 @@ TEST_F(Nccl, ACommunicatorThatDoesNotEndIsOneLine) {
   }
 }
 
+// The first is NCCL's, the second the watchdog's, which ends the process where no heartbeat is.
+const std::vector<std::pair<std::string, std::string>> kOwnErrors = {
+    {"fails", "ncclUnhandledCudaError"}, {"seen", "CUDA error: device-side assert triggered"}};
+
+TEST_F(Nccl, AnErrorOfTheOnlyRankIsOneLine) {
+  for (const auto& [how, line] : kOwnErrors) {
+    Ranks ranks = run(1, "assert", how + " 1");
+    expect_one_own_line(ranks, 1, line);
+  }
+}
+
 // Its communicator is aborted with the whole group's, which is watched.
 TEST_F(Nccl, ARankThatFailsBesideASubgroupIsOneLineThoughTheAbortHangs) {
   Ranks ranks = run(2, "scope", "hangs 5");

@@ -12,6 +12,9 @@
 //   network  as "stuck", and NCCL has an asynchronous error
 //   broken   every call of CUDA fails from then on but those for the current device, as after a
 //            device-side assert
+//   seen     as "stuck", and who asks whether it is done finds a device-side assert: libtorch's
+//            watchdog, before the thread that trains
+//   fails    NCCL returns an error of CUDA
 //   init     NCCL cannot connect this rank, and the others wait for it forever
 //   split    so too, as a subgroup is split from all
 //   destroy  ncclCommDestroy() never returns, in each rank that has this variable
@@ -57,7 +60,7 @@ struct Plan {
 const Plan plan;
 std::atomic<int> all_reduces{0};
 std::atomic<bool> is_stuck{false}, is_broken{false}, has_network_error{false}, abort_hangs{false},
-    query_stalls{false};
+    query_stalls{false}, query_fails{false};
 
 cudaError_t state() { return is_broken ? cudaErrorAssert : cudaSuccess; }
 
@@ -185,6 +188,7 @@ FAKE cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream
 }
 FAKE cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->is_behind && query_stalls) return wait();
+  if (event->is_behind && query_fails) return cudaErrorAssert;
   return event->is_behind && is_stuck ? cudaErrorNotReady : state();
 }
 FAKE cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -273,9 +277,11 @@ FAKE ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t, ncclDat
   if (from != to) std::abort();  // libtorch's are in place
   if (++all_reduces != plan.in) return ncclSuccess;
   const std::string what = plan.what;
-  is_stuck = what != "broken";
+  const bool is_error = what == "fails";
+  is_stuck = what != "broken" && !is_error;
   abort_hangs = what == "hangs";
   query_stalls = what == "stalls";
+  query_fails = what == "seen";
   has_network_error = what == "network";
   is_broken = what == "broken";
   if (what == "slow")
@@ -283,7 +289,9 @@ FAKE ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t, ncclDat
       std::this_thread::sleep_for(std::chrono::seconds(12));
       is_stuck = false;
     }).detach();
-  if (what != "blocks") return ncclSuccess;
-  while (is_stuck) std::this_thread::yield();
-  return ncclRemoteError;
+  if (what == "blocks") {
+    while (is_stuck) std::this_thread::yield();
+    return ncclRemoteError;
+  }
+  return is_error ? ncclUnhandledCudaError : ncclSuccess;
 }

@@ -405,6 +405,7 @@ void announce_failure(const BrokenGroup& group, const std::exception* error) {
 }
 
 std::optional<std::string> failure_message(const BrokenGroup& group, const std::exception& error) {
+  if (group.world_size == 1) return one_line(error);
   const bool is_peers = dynamic_cast<const PeerFailed*>(&error) != nullptr;
   const bool is_aborted = !group.lost.empty() || group.backend_error != c10d::ErrorType::SUCCESS;
   const bool is_own = is_own_error(group, error);
@@ -436,7 +437,7 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
 }
 
 void wait_for_reports(const BrokenGroup& group) {
-  if (group.rank != 0 || is_silent_loss(group)) return;
+  if (group.world_size == 1 || group.rank != 0 || is_silent_loss(group)) return;
   try {
     std::vector<int> alive = all_ranks(group.world_size);
     for (int lost : wait_for_ends(group.store, group.world_size)) std::erase(alive, lost);
