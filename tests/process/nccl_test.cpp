@@ -216,6 +216,11 @@ TEST_F(Nccl, AnErrorOfTheOnlyRankIsOneLine) {
   }
 }
 
+TEST_F(Nccl, AnErrorOfTheOnlyRankIsOneLineThoughTheAbortHangs) {
+  Ranks ranks = run(1, "assert", "ends 1");
+  expect_one_own_line(ranks, 1, "ncclUnhandledCudaError");
+}
+
 // Its communicator is aborted with the whole group's, which is watched.
 TEST_F(Nccl, ARankThatFailsBesideASubgroupIsOneLineThoughTheAbortHangs) {
   Ranks ranks = run(2, "scope", "hangs 5");

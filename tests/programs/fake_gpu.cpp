@@ -15,6 +15,7 @@
 //   seen     as "stuck", and who asks whether it is done finds a device-side assert: libtorch's
 //            watchdog, before the thread that trains
 //   fails    NCCL returns an error of CUDA
+//   ends     so too, and ncclCommAbort() never returns
 //   init     NCCL cannot connect this rank, and the others wait for it forever
 //   split    so too, as a subgroup is split from all
 //   destroy  ncclCommDestroy() never returns, in each rank that has this variable
@@ -277,9 +278,9 @@ FAKE ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t, ncclDat
   if (from != to) std::abort();  // libtorch's are in place
   if (++all_reduces != plan.in) return ncclSuccess;
   const std::string what = plan.what;
-  const bool is_error = what == "fails";
+  const bool is_error = what == "fails" || what == "ends";
   is_stuck = what != "broken" && !is_error;
-  abort_hangs = what == "hangs";
+  abort_hangs = what == "hangs" || what == "ends";
   query_stalls = what == "stalls";
   query_fails = what == "seen";
   has_network_error = what == "network";

@@ -180,7 +180,10 @@ struct ProcessGroup::State {
   // Null with one rank. Its thread starts the two below, so end() and leave() stop it. Set under
   // message_mutex, because the watchdog's thread reads it.
   std::shared_ptr<Heartbeat> heartbeat;
-  std::unique_ptr<AbortWatchdog> abort_watchdog;  // null with one rank
+  AbortWatchdog abort_watchdog{
+      kAbortTimeout, [this] {
+        report_and_exit(std::runtime_error("the connections between the ranks were lost"));
+      }};
   std::atomic<bool> is_aborting{false}, is_announced{false};
   std::jthread abort_thread;
   std::jthread error_thread;  // the last member: it uses all others
@@ -220,7 +223,7 @@ struct ProcessGroup::State {
 
   // Before an abort; that of gloo alone takes no time.
   void announce_failure(const std::exception* cause) {
-    if (abort_watchdog && !is_gloo_alone && !is_announced.exchange(true))
+    if (world_size > 1 && !is_gloo_alone && !is_announced.exchange(true))
       train::announce_failure(broken_group(), cause);
   }
 
@@ -247,7 +250,7 @@ struct ProcessGroup::State {
   // Of an exception that nothing has caught. It is this rank's own unless something is known of
   // another, or it may be: collectives throw DistBackendError, stores of the program's another.
   [[noreturn]] void report_uncaught(const std::exception& uncaught) {
-    if (abort_watchdog) abort_watchdog->start();  // first, because the backends may not answer
+    abort_watchdog.start();  // first, because the backends may not answer
     if (heartbeat) wait_for_lost_ranks(*heartbeat);
     const BrokenGroup broken = broken_group();
     const bool is_of_others = !broken.lost.empty() || !broken.closed.empty() ||
@@ -277,7 +280,7 @@ struct ProcessGroup::State {
   // heartbeats for stopped; or on that of the errors.
   void start_abort() {
     if (is_aborting.exchange(true)) return;
-    abort_watchdog->start();  // first, because NCCL's abort may hang
+    abort_watchdog.start();  // first, because NCCL's abort may hang
     abort_thread = std::jthread([this] {
       announce_failure(nullptr);
       connections->abort();
@@ -428,7 +431,7 @@ void ProcessGroup::give_up(const std::exception& error) {
       formatted("cannot form the process group at {}: {}", state_->location, one_line(error)));
   const std::exception& shown = is_lost_connection(error) && !others_are_lost ? not_formed : error;
   std::optional<std::string> message;
-  if (state_->heartbeat && !state_->is_joining) {
+  if (!state_->is_joining) {
     message = message_for(shown);
   } else {
     if (dynamic_cast<const PeerFailed*>(&error) == nullptr) message = one_line(shown);
@@ -551,10 +554,6 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOp
     if (!timeout) throw changed_key(kHeartbeatTimeout, given, "a number of milliseconds");
     heartbeat_timeout = milliseconds(*timeout);
   }
-  state_->abort_watchdog = std::make_unique<AbortWatchdog>(kAbortTimeout, [state = state_.get()] {
-    const std::runtime_error lost("the connections between the ranks were lost");
-    state->report_and_exit(lost);
-  });
   HeartbeatOptions heart{.timeout = heartbeat_timeout,
                          .is_stopping = options.is_stopping,
                          .on_loss = [state = state_.get()] {
@@ -690,7 +689,7 @@ void ProcessGroup::leave() {
 
 void ProcessGroup::end() {
   if (!state_) return;
-  if (state_->abort_watchdog) state_->abort_watchdog->start();
+  state_->abort_watchdog.start();
   state_->connections->abort();
   if (state_->heartbeat) state_->heartbeat->stop();
   state_->connections->keep_no_more();
@@ -704,8 +703,7 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
     const std::scoped_lock lock(state_->message_mutex);
     state_->error = &error;
   }
-  if (state_->abort_watchdog)
-    state_->abort_watchdog->start();  // first, because NCCL's abort may hang
+  state_->abort_watchdog.start();  // first, because NCCL's abort may hang
   if (const auto found = state_->connections->error(); found != c10d::ErrorType::SUCCESS)
     state_->backend_error = found;
   state_->fails_by_itself = !state_->is_aborting && fails_by_itself(state_->broken_group(), error);
