@@ -1,5 +1,6 @@
 // libtorch's own ProcessGroupNCCL, with its watchdog and its flight recorder, over a CUDA and an
 // NCCL of the tests (tests/programs/fake_gpu.cpp): what its errors make of a job.
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -219,6 +220,23 @@ TEST_F(Nccl, AnErrorOfTheOnlyRankIsOneLine) {
 TEST_F(Nccl, AnErrorOfTheOnlyRankIsOneLineThoughTheAbortHangs) {
   Ranks ranks = run(1, "assert", "ends 1");
   expect_one_own_line(ranks, 1, "ncclUnhandledCudaError");
+}
+
+// The others wait for rank 2 in the same all-reduce, and say nothing to it.
+TEST_F(Nccl, AnErrorOfOneRankNamesNoOtherWhereNoHeartbeatIs) {
+  constexpr int kRanks = 3;
+  const std::string of_rank_2 = "[ $RANK = 2 ] || FAKE_GPU='stuck 15'; exec " +
+                                in_build("bin/gpu_cases") + " unwatched-sums cuda";
+  for (const auto& [how, line] : kOwnErrors) {
+    Ranks ranks = run(kRanks, {"/bin/sh", "-c", of_rank_2}, how + " 15");
+    ASSERT_TRUE(eventually([&] { return ranks.ended(2); })) << how;
+    for (const std::size_t waiting : {0, 1}) ranks.kill_rank(waiting, SIGKILL);
+    EXPECT_EQ(ranks.wait()[2], 1) << ranks.errors();
+    const std::vector<std::string> lines = own_lines(ranks);
+    ASSERT_EQ(lines.size(), 1U) << ranks.errors();
+    EXPECT_TRUE(lines[0].starts_with("gpu_cases: rank 2: ")) << ranks.errors();
+    EXPECT_TRUE(contains(lines[0], line)) << ranks.errors();
+  }
 }
 
 // Its communicator is aborted with the whole group's, which is watched.

@@ -329,6 +329,14 @@ void end_a_subgroup(c10::DeviceType type) {
       }));
 }
 
+// As Python's ranks: no heartbeat, and the timeout does not come first.
+void train_unwatched(c10::DeviceType type) {
+  GroupOptions options;
+  options.device_id = c10::Device(type);
+  options.heartbeat_timeout = std::chrono::seconds(0);
+  sum_without_the_last(options, [] { throw TrainError("came too far"); });
+}
+
 // Rank 1, while a subgroup is in scope whose collectives are in progress.
 void fail_beside_a_subgroup(c10::DeviceType type) {
   GroupOptions options;
@@ -429,7 +437,8 @@ const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
     {"overlap", overlap_copies},       {"random", draw_numbers},
     {"scope", fail_beside_a_subgroup}, {"scope-end", end_a_subgroup},
     {"split", form_a_subgroup},        {"subgroups", use_subgroups},
-    {"uncaught", throw_in_a_thread},   {"unwatched", connect_unwatched}};
+    {"uncaught", throw_in_a_thread},   {"unwatched", connect_unwatched},
+    {"unwatched-sums", train_unwatched}};
 
 }  // namespace
 

@@ -71,10 +71,20 @@ struct Notice {
 };
 using Notices = std::map<int, Notice>;
 
+// An error of this rank's GPU that NCCL has found, or NCCL's watchdog: their text alone says so.
+bool is_backends_error_of_gpu(const BrokenGroup& group, const std::exception& error) {
+  if (!dynamic_cast<const c10::DistBackendError*>(&error)) return false;
+  const std::string text = one_line(error);
+  const bool is_of_gpu = text.find("CUDA error") != std::string::npos ||
+                         text.find("ncclUnhandledCudaError") != std::string::npos;
+  return is_of_gpu && group.lost.empty() && group.closed.empty();
+}
+
 // Of the program or of this rank's GPU: no loss of another rank causes it.
 bool is_own_error(const BrokenGroup& group, const std::exception& error) {
   return group.fails_by_itself || dynamic_cast<const TrainError*>(&error) ||
-         dynamic_cast<const c10::AcceleratorError*>(&error);
+         dynamic_cast<const c10::AcceleratorError*>(&error) ||
+         is_backends_error_of_gpu(group, error);
 }
 
 // Of a collective, not of the program's own work. NCCL's own error may be one of the network:

@@ -88,6 +88,19 @@ TEST_F(FailureReport, AnErrorOfTheDeviceIsThatOfItsRankWhateverTheBackendFinds) 
   EXPECT_EQ(failure_message(group_, error), "CUDA error: assert");
 }
 
+// The other rank has not ended: it waits for its GPU, or is lost.
+TEST_F(FailureReport, AnErrorOfTheDeviceThatNcclFindsIsItsRanksUnlessAnotherIsLost) {
+  const std::vector<std::string> texts = {
+      "NCCL error in: NCCLUtils.cpp:77, unhandled cuda error, ncclUnhandledCudaError: Call failed",
+      "watchdog thread terminated with exception: CUDA error: device-side assert triggered"};
+  for (const std::string& text : texts) EXPECT_EQ(message_of(text), text);
+  store_->deleteKey("own error");
+  group_.lost = {0};
+  group_.hung_up = true;
+  for (const std::string& text : texts)
+    EXPECT_TRUE(message_of(text).starts_with("the connection to rank 0 on ")) << message_of(text);
+}
+
 TEST_F(FailureReport, AnErrorOfTheProgramIsItsOwnWhateverItsWords) {
   for (const char* text : {"the download timed out", "Connection timed out",
                            "cannot open /runs/gloo/x", "[/runs/gloo/x", "gloo's Timeout"})
