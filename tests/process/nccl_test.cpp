@@ -206,6 +206,14 @@ TEST_F(Nccl, ACommunicatorThatDoesNotEndIsOneLine) {
   }
 }
 
+// The watchdog, which may see it first, is told to leave it to the thread that trains.
+TEST_F(Nccl, AnErrorOfTheDeviceIsOneLineThoughATensorOutlivesTheGroup) {
+  for (const int world_size : {1, 2}) {
+    Ranks ranks = run(world_size, "kept", "broken 1", {{"TORCH_NCCL_RETHROW_CUDA_ERRORS", "0"}});
+    expect_one_own_line(ranks, world_size, "CUDA error: device-side assert triggered");
+  }
+}
+
 // The first is NCCL's, the second the watchdog's, which ends the process where no heartbeat is.
 const std::vector<std::pair<std::string, std::string>> kOwnErrors = {
     {"fails", "ncclUnhandledCudaError"}, {"seen", "CUDA error: device-side assert triggered"}};

@@ -399,6 +399,26 @@ void fail_on_the_device(c10::DeviceType type) {
   std::exit(code);
 }
 
+// The tensor is main()'s, as it were, and outlives the group. Another stream has used it, so that
+// its end is a call of CUDA.
+int code_with_a_tensor(c10::DeviceType type) {
+  GroupOptions options;
+  options.device_id = c10::Device(type);
+  at::Tensor kept;
+  return run_job(
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
+      [&](ProcessGroup& group) {
+        kept = at::zeros({1}, at::device(group.device()));
+        kept.record_stream(
+            c10::impl::VirtualGuardImpl(type).getStreamFromGlobalPool(group.device()));
+        std::vector<at::Tensor> tensors = {at::zeros({1}, kept.options())};
+        group.c10d()->allreduce(tensors)->wait();
+        std::printf("sum %f\n", tensors[0].item<double>());
+      });
+}
+
+void keep_a_tensor(c10::DeviceType type) { std::exit(code_with_a_tensor(type)); }
+
 // An exception that no handler catches.
 void throw_in_a_thread(c10::DeviceType) {
   std::exit(run_job(
@@ -429,15 +449,25 @@ void open_library(c10::DeviceType) {
 }
 
 const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
-    {"abort", fail_amid_collectives},  {"assert", fail_on_the_device},
-    {"bandwidth", measure_bandwidth},  {"eager", connect_eagerly},
-    {"end", be_late_for_the_end},      {"first", be_late_for_the_first},
-    {"interface", find_interface},     {"late", be_late},
-    {"lazy", connect_lazily},          {"open", open_library},
-    {"overlap", overlap_copies},       {"random", draw_numbers},
-    {"scope", fail_beside_a_subgroup}, {"scope-end", end_a_subgroup},
-    {"split", form_a_subgroup},        {"subgroups", use_subgroups},
-    {"uncaught", throw_in_a_thread},   {"unwatched", connect_unwatched},
+    {"abort", fail_amid_collectives},
+    {"assert", fail_on_the_device},
+    {"bandwidth", measure_bandwidth},
+    {"eager", connect_eagerly},
+    {"end", be_late_for_the_end},
+    {"first", be_late_for_the_first},
+    {"interface", find_interface},
+    {"kept", keep_a_tensor},
+    {"late", be_late},
+    {"lazy", connect_lazily},
+    {"open", open_library},
+    {"overlap", overlap_copies},
+    {"random", draw_numbers},
+    {"scope", fail_beside_a_subgroup},
+    {"scope-end", end_a_subgroup},
+    {"split", form_a_subgroup},
+    {"subgroups", use_subgroups},
+    {"uncaught", throw_in_a_thread},
+    {"unwatched", connect_unwatched},
     {"unwatched-sums", train_unwatched}};
 
 }  // namespace

@@ -95,6 +95,7 @@ int run_job(const LaunchOrigin& origin, const std::function<GroupOptions()>& con
   set_threads(environment, launch->env.layout);
 
   std::unique_ptr<ProcessGroup, GroupEnd> group;
+  std::optional<std::string> message;
   try {
     group.reset(new ProcessGroup(*std::move(launch), options));
     report_group_errors_by(group.get());
@@ -110,10 +111,14 @@ int run_job(const LaunchOrigin& origin, const std::function<GroupOptions()>& con
   } catch (const PeerFailed& error) {
     if (group) group->message_for(error);
   } catch (const std::exception& error) {
-    const auto message = group ? group->message_for(error) : one_line(error);
-    if (message) return report_error(rank, *message, ExitCode::kFailed);
+    message = group ? group->message_for(error) : one_line(error);
   }
-  (void)should_report(Error::elsewhere(), origin);
+  if (message) {
+    print_error(rank, *message);
+  } else {
+    (void)should_report(Error::elsewhere(), origin);
+  }
+  report_no_group_errors();
   return static_cast<int>(ExitCode::kFailed);
 }
 

@@ -15,4 +15,8 @@ void print_uncaught(int rank);
 // (ProcessGroup::report_and_exit); null: no longer.
 void report_group_errors_by(ProcessGroup* group);
 
+// Once the failure of the job is reported, by this rank or another: such an error, as of a tensor
+// that outlives the group, ends the process without a line, by ExitCode::kFailed.
+void report_no_group_errors();
+
 }  // namespace torchbridge::train
