@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <stop_token>
+#include <system_error>
 #include <utility>
 
 namespace torchbridge::train {
@@ -12,15 +13,20 @@ AbortWatchdog::AbortWatchdog(std::chrono::milliseconds timeout, std::function<vo
     : timeout_(timeout), report_(std::move(report)) {}
 
 void AbortWatchdog::start() {
-  std::call_once(started_, [this] {
-    thread_ = std::jthread([this](const std::stop_token& stop) {
-      std::mutex mutex;
-      std::unique_lock lock(mutex);
-      std::condition_variable_any stopped;
-      if (stopped.wait_for(lock, stop, timeout_, [&] { return stop.stop_requested(); })) return;
-      report_();
-      _exit(1);
-    });
+  const auto watch = [this](const std::stop_token& stop) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any stopped;
+    if (stopped.wait_for(lock, stop, timeout_, [&] { return stop.stop_requested(); })) return;
+    report_();
+    _exit(1);
+  };
+  std::call_once(started_, [&] {
+    try {
+      thread_ = std::jthread(watch);
+    } catch (const std::system_error&) {
+      // It may be what the caller reports.
+    }
   });
 }
 

@@ -18,7 +18,7 @@ class AbortWatchdog {
   // anything.
   AbortWatchdog(std::chrono::milliseconds timeout, std::function<void()> report);
 
-  // Any thread, once.
+  // Any thread, once. If the system starts no more threads, nothing watches; the caller goes on.
   void start();
 
  private:
