@@ -137,10 +137,14 @@ TEST_F(Tasks, ATablesNumbersAreScaledBeforeTheyAreRounded) {
 
 // The sum of 64 times 1700000000.1 is rounded. Another value in test.csv has no effect either.
 TEST_F(Tasks, AConstantColumnOfATableHasNoEffect) {
-  const auto numbers = [&](const std::string& trained, const std::string& tested) {
+  const auto numbers = [&](const std::string& trained, const std::string& tested,
+                           const std::string& odd = "") {
     for (const auto& [file, value] : {std::pair("train.csv", trained), {"test.csv", tested}}) {
       std::string rows = "constant,target\n";
-      for (int i = 0; i < 64; ++i) rows += value + "," + std::to_string(i % 8) + "\n";
+      for (int i = 0; i < 64; ++i) {
+        const bool is_odd = !odd.empty() && i % 2 == 1 && value == trained;
+        rows += (is_odd ? odd : value) + "," + std::to_string(i % 8) + "\n";
+      }
       folder_.write(file, rows);
     }
     std::filesystem::remove(folder_ / "m");
@@ -158,6 +162,9 @@ TEST_F(Tasks, AConstantColumnOfATableHasNoEffect) {
     EXPECT_EQ(numbers(value, value), expected) << value;
     EXPECT_EQ(numbers(value, "1700086400"), expected) << value;
   }
+  // They differ by rounding: 0.3 and 0.1 + 0.2.
+  EXPECT_EQ(numbers("0.3", "0.31", "0.30000000000000004"), expected);
+  EXPECT_NE(numbers("0.3", "0.31", "0.3000000001"), expected);
 }
 
 TEST_F(Tasks, LeavesOutSamplesThatCannotBeRead) {

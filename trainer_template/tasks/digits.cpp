@@ -149,9 +149,12 @@ class DigitClassification : public Task {
     const at::Tensor pixels =
         at::from_blob(const_cast<std::uint8_t*>(image->pixels.data()),
                       {1, image->size.height, image->size.width, 3}, at::kByte)
+            .to(at::kLong)
+            .matmul(at::tensor({19595, 38470, 7471}, at::kLong))  // as Pillow's mode L: by 65536
+            .add(0x8000)
+            .floor_divide(0x10000)
             .to(at::kFloat)
             .div(255)
-            .matmul(at::tensor({0.299F, 0.587F, 0.114F}))  // as Pillow's mode L
             .unsqueeze(1);
     const at::Tensor fitting = at::_upsample_bilinear2d_aa(
         pixels, {train_.images().rows, train_.images().columns}, /*align_corners=*/false);
