@@ -60,4 +60,12 @@ begin rank-0 env RANK=0 "$trainer" --max-steps 2
 RANK=1 timeout 60 "$trainer" --max-steps 2 >"$work/rank-1.log" 2>&1 & second=$!
 ends rank-0 "$first"
 ends rank-1 "$second"
+
+# It never does where rank 1 is, as in a container with a hosts file of its own.
+cat "$work/before" >"$work/hosts"
+! RANK=1 timeout 60 "$trainer" --max-steps 2 --join-timeout 7 >"$work/rank-1.log" 2>&1 || fail "it joins nobody"
+for line in "MASTER_ADDR=job-master-0: .*does not resolve on .*: rank 1 looks it up again for [0-9.]+ s" \
+  "rank 1: MASTER_ADDR=job-master-0: .*does not resolve on .*; set it to a name or address of rank 0's host"; do
+  grep -qE "$line" "$work/rank-1.log" || fail "rank 1 does not print: $line"
+done
 echo PASSED

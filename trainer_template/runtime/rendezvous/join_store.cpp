@@ -130,13 +130,20 @@ struct StoreHost {
   std::string towards;  // of this host, from which that one is reached
 };
 
+// All ranks have the error of a name that does not resolve, and rank 0 reports it. By hand each
+// node does, whose hosts file or name server may be its own, as in a container.
+bool is_reporter_of_name(const Launch& launch) {
+  const Layout& at = launch.env.layout;
+  return at.rank == 0 || (launch.is_by_hand && (at.local_rank == 0 || !launch.is_local_size_known));
+}
+
 // By hand a name may get its address after the start, as that of a pod, and this host its route. A
 // launcher starts nothing on a node that it does not know.
 Result<StoreHost> find_store_host(const Launch& launch, milliseconds timeout) {
   constexpr milliseconds kRetry{250}, kUntilLine{5000};
   const TorchEnv& env = launch.env;
   const auto begin = Clock::now(), deadline = begin + timeout;
-  bool is_silent = env.layout.rank == 0;
+  bool is_silent = is_reporter_of_name(launch);
   for (milliseconds left = timeout;;) {
     const auto address = resolve_host(env.master.host, left);
     const auto towards = address ? address_towards(*address, has_other_nodes(launch)) : address;
@@ -145,8 +152,9 @@ Result<StoreHost> find_store_host(const Launch& launch, milliseconds timeout) {
     if (!launch.is_by_hand || left.count() <= 0) return towards.error();
     if (is_silent && Clock::now() - begin >= kUntilLine) {
       is_silent = false;
-      print_message(formatted("MASTER_ADDR={}: {}: rank 0 looks it up again for {}",
-                              env.master.host, towards.error().message, seconds(left)));
+      print_message(formatted("MASTER_ADDR={}: {}: rank {} looks it up again for {}",
+                              env.master.host, towards.error().message, env.layout.rank,
+                              seconds(left)));
     }
     std::this_thread::sleep_for(kRetry);
   }
@@ -335,9 +343,7 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   } else {
     auto host = find_store_host(launch, request.timeout);
     if (!host) {
-      // Every rank has this error, unless its node differs; then rank 0 reports that the rank did
-      // not join.
-      if (env.layout.rank != 0) throw PeerFailed();
+      if (!is_reporter_of_name(launch)) throw PeerFailed();
       throw TrainError(
           formatted("MASTER_ADDR={}: {}; set it to a name or address of rank 0's host that all "
                     "nodes can reach",
