@@ -51,9 +51,9 @@ class Aborted : public c10d::Backend {
                     const c10d::AllgatherOptions& options) override {
     return gloo_->allgather(outputs, inputs, options);
   }
-  WorkPtr TORCHBRIDGE_ALL_GATHER_SINGLE(at::Tensor& output, at::Tensor& input,
-                                        const c10d::AllgatherOptions& options) override {
-    return gloo_->TORCHBRIDGE_ALL_GATHER_SINGLE(output, input, options);
+  WorkPtr TORCHBRIDGE_BACKENDS_ALL_GATHER_SINGLE(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options) override {
+    return gloo_->TORCHBRIDGE_BACKENDS_ALL_GATHER_SINGLE(output, input, options);
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override { return gloo_->barrier(options); }
 

@@ -23,6 +23,12 @@
 #else
 #define TORCHBRIDGE_ALL_GATHER_SINGLE _allgather_base
 #endif
+// The same of a c10d::Backend.
+#if TORCHBRIDGE_LIBTORCH_SINCE(14)
+#define TORCHBRIDGE_BACKENDS_ALL_GATHER_SINGLE all_gather_single
+#else
+#define TORCHBRIDGE_BACKENDS_ALL_GATHER_SINGLE _allgather_base
+#endif
 
 namespace torchbridge::train {
 
