@@ -200,6 +200,24 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
   EXPECT_TRUE(contains(manifest, "\"plateau.best\""));
 }
 
+// The loss of a rate of 1e-9 falls by less than the threshold.
+TEST_F(Resume, ThePlateauBeginsAfterTheWarmUp) {
+  options_ = {"--lr",         "1e-9", "--warmup-steps", "6",
+              "--eval-every", "2",    "--lr-schedule",  "plateau:patience=0,eps=0"};
+  train(1, folder_ / "whole.jsonl", "", 12);
+  for (const int steps : {3, 12}) train(1, folder_ / "parts.jsonl", folder_ / "runs", steps);
+  for (const char* file : {"whole.jsonl", "parts.jsonl"}) {
+    std::istringstream lines(folder_.read(file));
+    std::vector<double> rates;
+    for (std::string line; std::getline(lines, line);)
+      rates.push_back(nlohmann::json::parse(line).at("lr"));
+    ASSERT_EQ(rates.size(), 12u) << file;
+    EXPECT_DOUBLE_EQ(rates[5], 1e-9) << file;   // the end of the warm-up, after evaluations 2 and 4
+    EXPECT_DOUBLE_EQ(rates[7], 1e-9) << file;   // evaluation 6 is the best one so far
+    EXPECT_DOUBLE_EQ(rates[8], 1e-10) << file;  // 8 is no better
+  }
+}
+
 // It would be too old for the run behind it.
 TEST_F(Resume, TheStateOfAScheduleIsForgottenByARunWithoutIt) {
   const Words plateau = {"--lr-schedule", "plateau:patience=0", "--eval-every", "3"};

@@ -27,8 +27,10 @@ void LearningRates::before_step(std::int64_t step) {
   }
 }
 
-void LearningRates::evaluated(std::int64_t, double loss) {
-  if (plateau_) plateau_->observe(loss);
+// The kind begins after the warm-up.
+void LearningRates::evaluated(std::int64_t step, double loss) {
+  const bool is_warm = schedule_.scale.count(step) >= static_cast<double>(schedule_.warmup_steps);
+  if (plateau_ && is_warm) plateau_->observe(loss);
 }
 
 double LearningRates::of_first_group() const { return groups_.front()->options.lr; }
