@@ -171,7 +171,8 @@ def send(process, number):
 def end_session(session):
     """Asks each test to end, also what it starts meanwhile, once: the second signal would stop the ending of a
     script. timeout(1) passes it on to the group that it leads."""
-    send(session, signal.SIGSTOP)  # ctest starts no other test, and keeps the pipe into which tests print at their end
+    if session in {process for process, _, _ in processes_of(session)}:
+        send(session, signal.SIGSTOP)  # ctest starts no other test, and keeps the pipe into which tests print
     asked, begin = set(), time.monotonic()
     while (found := [one for one in processes_of(session) if one[0] != session]) and time.monotonic() < begin + GRACE_S:
         led = {process for process, _, name in found if name == "timeout"}

@@ -147,9 +147,9 @@ class ProcessGroup : public RankGroup {
   // Collective: the orderly end, at most ten seconds; throws where a rank does not take part.
   void leave();
 
-  // Not collective: whether all ranks call it with this text, which no other call has, within
-  // `timeout`. For a rank whose own error keeps it from the next collective, where the others may
-  // wait for it.
+  // Not collective: whether all ranks call it with this text within `timeout`, after the same
+  // collectives of this group; all that call it get the same answer. For a rank whose own error
+  // keeps it from the next collective, where the others may wait for it. Call it once with a text.
   bool all_meet(const std::string& place, std::chrono::milliseconds timeout);
 
   // Not collective; called once, after `error` has left everything that uses the group. Ends the

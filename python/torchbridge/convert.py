@@ -28,7 +28,7 @@ OUTER_NAMES = ("", "transformer.", "model.")  # of nanoGPT's and transformers' m
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 FLAGS = ("amsgrad", "maximize", "nesterov")
 PROGRESS = ("step", "epoch", "epoch_samples_consumed", "samples_seen")
-STEPS = ("global_step", "iteration", "iter_num")  # other programs' names of it
+STEPS = ("global_step", "iteration", "iter_num")  # other programs' names of it, where no optimizer counts
 SCHEDULES = ("scheduler", "lr_scheduler", "lr_schedulers", "schedulers")
 
 
@@ -188,24 +188,31 @@ def _record(groups, names):
 
 
 def _progress(path, content, given):
-    """By the file's keys and what is `given`; the step is None where no key has it."""
+    """By the file's keys and what is `given`. The step is None where no key has it."""
     found = {key: torch_file.number(path, key, content.get(key)) for key in PROGRESS}
-    if found["step"] is None:
-        found["step"] = next((content[key] for key in STEPS if isinstance(content.get(key), int)), None)
+    if given.get("epoch") is not None:
+        found["epoch_samples_consumed"] = 0
     return {**found, **{key: value for key, value in given.items() if value is not None}}
+
+
+def _step_of(path, content, state):
+    """That of Adam, else what other programs call it."""
+    steps = [int(tensor) for name, tensor in state.items() if name.endswith(".step")]
+    named = [torch_file.number(path, key, content[key]) for key in STEPS if key in content]
+    return max(steps, default=0) or next(iter(named), None) or 0
 
 
 def _check_position(path, content, progress):
     """Schedule and data go on at the step and at the position in the epochs: one without the other is no progress."""
     step, place = progress["step"], next((key for key in PROGRESS[1:3] if progress[key]), None)
     if place and not step:
-        raise ConversionError(f"{path} has '{place}' {progress[place]} and no step: the schedule would begin anew: "
-                              "give --step N, the steps of the optimizer so far")
+        raise ConversionError(f"{path}: '{place}' is {progress[place]} and the step is not known: the schedule would "
+                              "begin anew: give --step N, the steps of the optimizer so far")
     if step and not place:
         _note(f"{path} has no epoch: the data begin at epoch 0 after step {step}, unless --epoch N gives the next one")
     left_out = next((key for key in SCHEDULES if content.get(key)), None)
     if left_out:
-        _note(f"{path}: '{left_out}' is left out: the run that resumes has its own schedule, at step {step or 0}")
+        _note(f"{path}: '{left_out}' is left out: the run that resumes has its own schedule, at step {step}")
 
 
 def to_checkpoint(path, root, like=None, given=()):
@@ -223,7 +230,7 @@ def to_checkpoint(path, root, like=None, given=()):
         required = {name for group, own in zip(groups, names) if group.get("momentum") != 0 for name in own}
     state = _optimizer_state(path, saved, names, weights, required & like.with_state if like else required)
     if progress["step"] is None:
-        progress["step"] = max((int(tensor) for name, tensor in state.items() if name.endswith(".step")), default=0)
+        progress["step"] = _step_of(path, content, state)
     _check_position(path, content, progress)
     files = {
         checkpoint_folder.MODEL: weights.save,

@@ -143,7 +143,6 @@ TEST_F(UnsavedWork, IsNotLostByABadSample) {
   EXPECT_TRUE(contains(again.out(0), "resumes from step 4 of 10")) << again.out(0);
 }
 
-// A loss of the evaluation that is not finite does not make the weights bad.
 // Batch normalisation rejects one value a channel: 1437 digits are four batches of 359 and one.
 TEST_F(UnsavedWork, IsNotLostByABatchThatTheModelRejects) {
   for (const int size : {1, 2}) {
@@ -169,6 +168,43 @@ TEST_F(UnsavedWork, IsNotLostByABatchThatTheModelRejects) {
   }
 }
 
+// The state is that of a run that stops before the step. One rank alone, or weights that an
+// optimizer has changed, save nothing: the others are in the step's collectives, and the state is
+// of no step.
+TEST_F(UnsavedWork, IsSavedBeforeARejectedBatchWhereAllRanksRejectIt) {
+  const auto words = [&](const std::string& runs, const char* steps) {
+    return Words{in_build("bin/rejecting_trainer"),
+                 "--quiet",
+                 "--data",
+                 in_source("data/digits"),
+                 "--optimizer",
+                 "adamw",
+                 "--checkpoint-dir",
+                 folder_ / runs,
+                 "--max-steps",
+                 steps};
+  };
+  Ranks whole(2, words("whole", "2"), {{"REJECTS", "nobody"}});
+  ASSERT_EQ(whole.wait(), kGood) << whole.errors();
+  for (const auto& [rejects, is_saved] :
+       {std::pair("all", true), {"rank 0", false}, {"after a step of an optimizer", false}}) {
+    SCOPED_TRACE(rejects);
+    Ranks ranks(2, words(rejects, "9"), {{"REJECTS", rejects}});
+    EXPECT_EQ(ranks.wait(), kFailed);
+    EXPECT_TRUE(contains(ranks.errors(), "out of bounds")) << ranks.errors();
+    EXPECT_EQ(contains(ranks.errors(), "the state after step 2 is saved"), is_saved)
+        << ranks.errors();
+    EXPECT_EQ(std::filesystem::exists(folder_ / rejects / "step-00000002/DONE"), is_saved);
+  }
+  for (const char* file : {"model", "optimizer-00000-of-00001", "rank-00000", "rank-00001"}) {
+    const auto text = [&](const char* runs) {
+      return folder_.read(std::string(runs) + "/step-00000002/" + file + ".safetensors");
+    };
+    EXPECT_EQ(text("all"), text("whole")) << file;
+  }
+}
+
+// A loss of the evaluation that is not finite does not make the weights bad.
 TEST_F(UnsavedWork, IsNotLostByAnEvaluationThatIsNotFinite) {
   std::string rows = "a,b\n";
   for (int i = 0; i < 64; ++i) rows += std::to_string(i % 8) + "," + std::to_string(i % 3) + "\n";

@@ -184,7 +184,7 @@ class ConvertTest(unittest.TestCase):
                     saved["state"][number]["step"] = step
             path = self.folder / "x.pt"
             torch.save({"model": model.state_dict(), "optimizer": saved, "step": np.int64(7), "epoch": np.int32(2),
-                        "best": np.array([1.5])}, path)
+                        "best": np.array([1.5]), "iteration": 28}, path)
             folder = self.convert(path, "runs")
             manifest = checkpoint_folder.read(folder)
             self.assertEqual((manifest["step"], manifest["epoch"]), (7, 2))
@@ -221,10 +221,11 @@ class ConvertTest(unittest.TestCase):
             with contextlib.redirect_stderr(io.StringIO()) as printed:
                 folder = self.convert(path, f"runs{len(list(self.folder.iterdir()))}", **given)
             manifest = checkpoint_folder.read(folder)
+            self.consumed = manifest["epoch_samples_consumed"]
             return manifest["step"], manifest["epoch"], printed.getvalue()
-        with self.assertRaisesRegex(ConversionError, "has 'epoch' 1 and no step: .* give --step N"):
+        with self.assertRaisesRegex(ConversionError, "'epoch' is 1 and the step is not known: .* give --step N"):
             position_of({}, epoch=1, arch="mlp", best_acc1=torch.tensor(80.0))
-        with self.assertRaisesRegex(ConversionError, "has 'epoch_samples_consumed' 8 and no step"):
+        with self.assertRaisesRegex(ConversionError, "'epoch_samples_consumed' is 8 and the step is not known"):
             position_of({}, epoch_samples_consumed=8, step=0)
         self.assertEqual(position_of({"step": 45}, epoch=1), (45, 1, ""))
         for name in ("step", "global_step", "iteration", "iter_num"):
@@ -233,7 +234,10 @@ class ConvertTest(unittest.TestCase):
         step, epoch, printed = position_of({}, iter_num=45)
         self.assertEqual((step, epoch), (45, 0))
         self.assertIn("has no epoch: the data begin at epoch 0 after step 45", printed)
-        self.assertEqual(position_of({"epoch": 1}, step=45), (45, 1, ""))
+        self.assertEqual(position_of({"epoch": 1}, step=45, epoch_samples_consumed=8), (45, 1, ""))
+        self.assertEqual(self.consumed, 0)
+        with self.assertRaisesRegex(ConversionError, "has 'iteration' -1: expected a whole number"):
+            position_of({}, iteration=-1)
         self.assertEqual(position_of({}), (0, 0, ""))
         self.assertIn("'scheduler' is left out: the run that resumes has its own schedule, at step 45",
                       position_of({}, epoch=1, step=45, scheduler={"last_epoch": 1})[2])

@@ -21,15 +21,13 @@ namespace {
 struct Scale {
   at::Tensor mean, deviation;
   // Around the first row: the rounded sum of a constant column, such as 1700000000, would give it a
-  // mean beside its value and a deviation near 0. Constant is also a column whose numbers differ by
-  // rounding alone, as 0.3 and 0.1 + 0.2: by the bound of scikit-learn's StandardScaler.
+  // mean beside its value and a deviation near 0. Constant is also a column whose numbers differ in
+  // their last bits alone, as 0.3 and 0.1 + 0.2.
   static Scale of(const at::Tensor& values, double deviation_of_constants) {
+    constexpr double kLastBits = 8 * std::numeric_limits<double>::epsilon();
     const at::Tensor first = values[0], shifted = values - first;
-    const at::Tensor mean = first + shifted.mean(0), variance = shifted.var(0, /*unbiased=*/false);
-    const double error =
-        static_cast<double>(values.size(0)) * std::numeric_limits<double>::epsilon();
-    const at::Tensor bound = variance * error + (mean * error).square();
-    return {mean, at::where(variance > bound, variance.sqrt(), deviation_of_constants)};
+    const at::Tensor mean = first + shifted.mean(0), deviation = shifted.std(0, /*unbiased=*/false);
+    return {mean, at::where(deviation > mean.abs() * kLastBits, deviation, deviation_of_constants)};
   }
 };
 

@@ -96,8 +96,12 @@ FolderLock::FolderLock(const fs::path& folder)
   check(file_.open());
   // The umask took some rights, or the folder has more since. In one as /tmp nobody else may lock.
   if ((status.st_mode & S_ISVTX) == 0 && ::fstat(file_.descriptor(), &own) == 0 &&
-      own.st_uid == geteuid() && own.st_nlink == 1)
-    (void)::fchmod(file_.descriptor(), writers * 3);
+      own.st_uid == geteuid() && own.st_nlink == 1) {
+    // The file's group is that of the process, unless the folder passes on its own.
+    const bool is_of_group =
+        own.st_gid == status.st_gid || ::fchown(file_.descriptor(), uid_t(-1), status.st_gid) == 0;
+    (void)::fchmod(file_.descriptor(), (is_of_group ? writers : writers & 0202) * 3);
+  }
   if (!lock_file(file_, formatted("checkpoint folder '{}'", folder.string())))
     throw TrainError(
         formatted("checkpoint folder '{}' is in use by another run ({}); wait for it, end it "

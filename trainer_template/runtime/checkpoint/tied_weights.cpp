@@ -39,11 +39,11 @@ class KnownWeights {
     places_.insert(place_of(tensor));
     if (is_matrix(tensor)) matrices_[beginning_of(tensor)].push_back(tensor);
   }
-  // Also one with equal values, as safetensors asks for: by chance no matrix has another's. Vectors
-  // do, such as biases of zeros.
+  // Also one with equal values, as safetensors asks for: by chance no matrix has another's, unless
+  // it is constant. Vectors do, such as biases.
   bool has_copy(const at::Tensor& tensor) const {
     if (places_.contains(place_of(tensor))) return true;
-    if (!is_matrix(tensor)) return false;
+    if (!is_matrix(tensor) || tensor.eq(tensor.flatten()[0]).all().item<bool>()) return false;
     const auto found = matrices_.find(beginning_of(tensor));
     return found != matrices_.end() &&
            std::ranges::any_of(found->second,

@@ -77,7 +77,7 @@ bool is_backends_error_of_gpu(const BrokenGroup& group, const std::exception& er
   const std::string text = one_line(error);
   const bool is_of_gpu = text.find("CUDA error") != std::string::npos ||
                          text.find("ncclUnhandledCudaError") != std::string::npos;
-  return is_of_gpu && group.lost.empty() && group.closed.empty();
+  return is_of_gpu && group.lost.empty() && group.closed.empty() && group.aborted_ranks.empty();
 }
 
 // Of the program or of this rank's GPU: no loss of another rank causes it.

@@ -671,10 +671,15 @@ std::shared_ptr<Heartbeat> ProcessGroup::compared_link() {
 }
 
 bool ProcessGroup::all_meet(const std::string& place, milliseconds timeout) try {
-  const std::string name = "meet/" + place;
-  put(*state_->store, key(name.c_str(), rank()), "");
-  return missing_after(*state_->store, name.c_str(), all_ranks(world_size()), timeout).empty();
-} catch (const c10::Error&) {
+  if (world_size() == 1) return true;
+  const std::string name = formatted("meet/{}/{}", place, state_->connections->count());
+  c10d::Store& store = *state_->store;
+  put(store, key(name.c_str(), rank()), "");
+  const bool is_complete =
+      missing_after(store, name.c_str(), all_ranks(world_size()), timeout).empty();
+  // The first that knows it decides: a rank may come just after another has given up.
+  return store.compareSet(name, std::string(), is_complete ? "yes" : "no") == "yes";
+} catch (const std::exception&) {
   return false;  // the store is lost
 }
 

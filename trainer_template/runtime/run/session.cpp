@@ -197,6 +197,14 @@ struct Session::Run {
   std::vector<EvaluatedModel> evaluated;
 };
 
+// Of batch normalisation. Other buffers may be infinite, as masks are.
+bool are_statistics_finite(const NamedTensors& buffers) {
+  return std::ranges::all_of(buffers, [](const auto& buffer) {
+    return buffer.first.find("running_") == std::string::npos ||
+           buffer.second.isfinite().all().template item<bool>();
+  });
+}
+
 // What looks at each step.
 struct Session::Observers {
   Observers(Run& run, const std::vector<std::reference_wrapper<DistributedDataParallel>>& its_ddps,
@@ -238,6 +246,8 @@ struct Session::Observers {
   const BatchWeight weight;
   StepReader reader;
   EvaluationEnd evaluation;  // of the latest step, if it was evaluated
+  NamedTensors generators;   // before the step, for save_before()
+  bool has_parts_of_program = false, has_rejected = false;
 };
 
 Session::Session(ProcessGroup& group, const Options& options, const Trained& trained)
@@ -313,6 +323,7 @@ void Session::begin(const std::vector<std::reference_wrapper<DistributedDataPara
   auto observers = std::make_unique<Observers>(*run_, ddps, loader, scaler);
   Observers& its = *observers;
   const auto programs = static_cast<std::ptrdiff_t>(run_->parts.size());
+  its.has_parts_of_program = programs > 0;
   for (Part* own :
        std::initializer_list<Part*>{&its.profile, &its.learning_rates, &its.non_finite,
                                     &its.early_stop, &its.throughput, &its.sample_log, &its.scaler})
@@ -353,6 +364,7 @@ std::optional<TrainingStep> Session::next_step() {
   if (run.state.step >= its.last_step || its.early_stop.is_due() || !its.stop.may_step())
     return std::nullopt;
   failpoint("step");
+  if (run.checkpoints.enabled()) its.generators = generator_states(run.group.device());
   for (Part* part : run.parts) part->before_step(run.state.step + 1);
   std::vector<Batch> batches = its.loader.next_step(run.options.grad_accumulation);
   if (batches.empty())
@@ -480,18 +492,25 @@ void Session::save_unevaluated() {
   std::rethrow_exception(observers_->evaluation.error);
 }
 
-// A batch that the model or a loss rejects takes no earlier step away where no rank is in the
-// step's collectives, and no weight has changed since. The buffers have seen part of the step.
+// A batch that the model or a loss rejects takes no earlier step away where all ranks reject it
+// before the step's collectives, and only buffers and generators have changed since.
 void Session::save_before(const TrainingStep& step) {
-  constexpr std::chrono::seconds kUntilAllReject{5};
+  constexpr double kUntilAllReject = 5;
   Run& run = *run_;
+  Observers& its = *observers_;
   const bool has_stepped = step.sums().found_inf.defined();  // an optimizer, by step_first()
   if (!run.checkpoints.enabled() || run.state.step == run.first_step || has_stepped ||
-      !run.group.all_meet(formatted("rejected-{}", step.number()), kUntilAllReject))
+      its.has_parts_of_program || std::exchange(its.has_rejected, true))
+    return;
+  const std::chrono::duration<double> time(std::min(kUntilAllReject, run.options.timeout_s / 4));
+  if (!run.group.all_meet(formatted("rejected-{}", step.number()),
+                          std::chrono::ceil<std::chrono::milliseconds>(time)))
     return;
   try {
-    for (FinishedStep& read : read_steps(observers_->reader, /*all=*/true, run.group))
+    for (FinishedStep& read : read_steps(its.reader, /*all=*/true, run.group))
       finish_read(std::move(read), /*is_written=*/true);
+    if (!are_statistics_finite(run.tensors.buffers)) return;
+    restore_generators(its.generators, run.group.device());
     save_last();
   } catch (const std::exception&) {
     return;  // the step's error is the reason of the end

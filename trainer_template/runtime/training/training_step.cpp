@@ -41,10 +41,11 @@ Outputs forward(Model& model, const Batch& batch, std::int64_t step) try {
   throw;
 } catch (const c10::Error& error) {
   check_device(batch);
-  const char* remedy =
-      batch.samples() == 1 ? "; --drop-last leaves out what is left over at an epoch's end" : "";
-  throw TrainError(formatted("step {}: the model rejects a batch of {}: {}{}", step,
-                             counted(batch.samples(), "sample"), one_line(error), remedy));
+  const std::string reason = one_line(error);
+  const bool is_of_batch_norm = reason.find("more than 1 value per channel") != std::string::npos;
+  throw TrainError(formatted(
+      "step {}: the model rejects a batch of {}: {}{}", step, counted(batch.samples(), "sample"),
+      reason, is_of_batch_norm ? "; if an epoch leaves one sample over, give --drop-last" : ""));
 }
 
 std::string sizes_of(const at::Tensor& tensor) {

@@ -255,9 +255,11 @@ TEST(TiedWeights, MayBeCopiesUnderANameThatTheModelDoesNotHave) {
   EXPECT_TRUE(into.equal(table));
   at::Tensor other = table.clone();
   other[19][9] = -1;  // behind the bytes by which copies are found
+  const std::string unknown = "holds 'lm_head.weight', which this model does not have";
   for (const at::Tensor& head : {other, table.to(at::kDouble), table.view({10, 20}).clone()})
-    EXPECT_TRUE(contains(error_of([&] { load(head); }),
-                         "holds 'lm_head.weight', which this model does not have"));
+    EXPECT_TRUE(contains(error_of([&] { load(head); }), unknown));
+  table.zero_();  // as an adapter's of another model
+  EXPECT_TRUE(contains(error_of([&] { load(table.clone()); }), unknown));
 }
 
 TEST(FittedNames, HaveNoPrefixesThatTheModelDoesNotKnow) {
