@@ -116,8 +116,7 @@ TEST_F(OneNode, ReportsThatItsFirstRankDidNotArrive) {
   ASSERT_FALSE(gathered[0]);
   EXPECT_EQ(gathered[0].error().message,
             "the first rank of this node did not answer within 0.3 s: does every rank run this "
-            "program, and do all share one "
-            "network namespace?");
+            "program, in one network namespace?");
 }
 
 TEST_F(OneNode, OneRankIsAlone) {
