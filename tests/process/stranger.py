@@ -203,7 +203,7 @@ def content_of(path, since=0.0):
     """Empty where it cannot be read. Never waits: no pipe or device is opened."""
     try:
         if path.is_symlink():
-            return os.readlink(path).encode()
+            return os.fsencode(os.readlink(path))
         if not stat.S_ISREG(path.lstat().st_mode) or path.lstat().st_mtime < since:
             return b""
         with open(path, "rb") as file:
@@ -214,9 +214,10 @@ def content_of(path, since=0.0):
 
 def search(since, folders):
     secrets = [line.encode() for line in sys.stdin.read().split()]
+    sys.stdout.reconfigure(errors="backslashreplace")  # a name of a file need not be UTF-8
 
     def look(place, since=0.0):
-        text = str(place).encode() + b"\n" + content_of(place, since)
+        text = os.fsencode(place) + b"\n" + content_of(place, since)
         for secret in secrets:
             if secret in text:
                 print(place, secret.decode())

@@ -122,7 +122,7 @@ def search(job, secrets, folders):
     """What the second user finds of the secrets, and of a control that lies open in a file, an argument and the name of
     a socket."""
     control = "c0" * 16
-    opened = job.folder / "control"
+    opened = job.folder / os.fsdecode(b"control \xff")
     opened.write_text(control)
     opened.chmod(0o644)
     shown = start(USER, ["sh", "-c", "read -r _", control], stdin=subprocess.PIPE)
@@ -133,7 +133,8 @@ def search(job, secrets, folders):
     shown.communicate(b"")
     named.close()
     lines = set(found.splitlines())
-    for place in (opened, f"/proc/{shown.pid}/cmdline", "/proc/net/unix"):
+    for place in (str(opened).encode(errors="backslashreplace").decode(), f"/proc/{shown.pid}/cmdline",
+                  "/proc/net/unix"):
         if f"{place} {control}" not in lines:
             fail(f"the search does not find what is open to it in {place}: {found}")
     lines -= {line for line in lines if line.endswith(control)}
