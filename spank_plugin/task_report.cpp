@@ -151,8 +151,9 @@ FailureReport report_failure(const SharedTaskTable& table, const TaskRecord& rec
       const bool is_own = writer->second.rank == record.rank;
       if (is_own && !content.text.empty()) {
         reason = content.text;
-        // It failed then: ranks that fail because of it may end before.
-        failure.time = std::clamp(content.written, std::min(start, now), now);
+        // It failed then: ranks that fail because of it may end before. Not bounded by the start:
+        // of a file that several ranks share, no rank's failure may seem earlier than another's.
+        failure.time = std::min(content.written, now);
       } else if (!content.text.empty()) {
         earliest = std::min(earliest, content.written);
       }

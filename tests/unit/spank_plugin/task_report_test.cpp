@@ -181,6 +181,34 @@ TEST_F(TaskReport, ComesAgainFromTheTaskThatWroteItsFileFirst) {
   std::filesystem::remove(later);
 }
 
+// Where the user chose one file for all ranks, a rank that Slurm ends because of the one that wrote
+// it reads it too, and may have started earlier.
+TEST_F(TaskReport, IsThatOfTheRankThatEndedFirstOfThoseWithOneFile) {
+  const SharedTaskTable other_node(1);
+  write_record(table_, 0, {5, error_file_, false});
+  write_record(other_node, 0, {6, error_file_, false});
+  std::ofstream(error_file_) << "the reason";
+  // The kernel's coarse time of the file may be before the start of the rank that wrote it.
+  const auto time = std::filesystem::file_time_type::clock::now() - std::chrono::milliseconds(50);
+  std::filesystem::last_write_time(error_file_, time);
+  const auto written = std::chrono::file_clock::to_sys(time);
+  const auto starts_at = [](const SharedTaskTable& table, auto start) {
+    TaskRecord record = *table.record_of(0);
+    record.start = std::chrono::time_point_cast<std::chrono::system_clock::duration>(start);
+    table.write_record(0, record);
+  };
+  starts_at(table_, written + std::chrono::milliseconds(9));
+  starts_at(other_node, written - std::chrono::seconds(1));
+  const auto listener = FailureListener::open(kReportKey);
+  ASSERT_TRUE(listener);
+  listener->start({});
+  const FailureListenerAddress srun{"127.0.0.1", listener->port(), kReportKey};
+  report_failure(table_, *table_.record_of(0), srun, kExitCode3, {});
+  report_failure(other_node, *other_node.record_of(0), srun, SIGTERM, {});
+  const std::string text = listener->stop().value_or("");
+  EXPECT_NE(text.find("exit code 3"), text.npos) << text;
+}
+
 TEST_F(TaskReport, LeavesTheFileUntilTheStepEnds) {
   write_in_child();
   EXPECT_TRUE(report_failure(table_, record(), {}, kExitCode3, {}).text.ends_with("the reason"));
