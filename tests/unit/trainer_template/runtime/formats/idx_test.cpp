@@ -79,7 +79,9 @@ TEST(Idx, RejectsACutGzip) {
     folder.write(name, whole.substr(0, whole.size() - cut));
     const std::string error = error_of([&] { read_idx_images(folder.path(), "train"); });
     EXPECT_TRUE(contains(error, name + ": ")) << cut << ": " << error;
-    if (cut <= 8) EXPECT_TRUE(contains(error, "is cut: its compressed data has no end")) << error;
+    if (cut <= 8) {
+      EXPECT_TRUE(contains(error, "is cut: its compressed data has no end")) << error;
+    }
   }
 }
 
