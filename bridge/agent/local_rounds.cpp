@@ -2,6 +2,7 @@
 
 #include "bridge/agent/store_reservation.h"
 #include "bridge/base/message_text.h"
+#include "bridge/net/address.h"
 #include "bridge/run_values/restart_policy.h"
 
 namespace torchbridge {

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <initializer_list>
 
 #include "bridge/host/close_from.h"
 
