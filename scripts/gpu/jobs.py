@@ -85,7 +85,8 @@ class Jobs:
 
     def nccl_log(self, folder):
         """The variables by which NCCL logs into the folder, and libtorch writes its flight record after an error."""
-        return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(folder / "nccl-%p.log"),
+        return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV",
+                "NCCL_DEBUG_FILE": str(folder / "nccl-%p.log"),
                 "TORCH_FR_DUMP_TEMP_FILE": str(folder / "flight-record-")}
 
     def own_gpus(self):
