@@ -70,12 +70,15 @@ class RankGroup {
 
   void take(FormedGroup formed);
   bool is_formed() const { return formed_ != nullptr; }
-  // The orderly end: waits for the ranks of the group, ten seconds at most, then releases it.
-  void leave_group(bool is_whole);
+  // The orderly end: waits for the ranks of the group, ten seconds at most; then ends the
+  // connections, and releases the group.
+  void meet_at_the_end(bool is_whole);
+  void shut_down();
   // Releases the group without a wait.
   void release();
-  // Leaves that to the end of the whole group.
-  void keep_until_end();
+  // Leaves that to the whole group, which shuts down the connections, or aborts them.
+  void keep_until_end(bool is_orderly);
+  bool is_on_gpu() const;
   // Whether an exception leaves the scope of this.
   bool is_unwinding() const;
 
@@ -87,8 +90,8 @@ class RankGroup {
   std::unique_ptr<FormedGroup> formed_;
 };
 
-// Some of the ranks. Ends with its scope: in order, or, where an exception leaves the scope, when
-// the next subgroup is formed, or with the whole group.
+// Some of the ranks. Ends with its scope: in order; but on a GPU, or where an exception leaves the
+// scope, its connections are released when the next subgroup is formed, or with the whole group.
 class Subgroup : public RankGroup {
  public:
   // Made by ProcessGroup.
@@ -152,9 +155,12 @@ class ProcessGroup : public RankGroup {
   // keeps it from the next collective, where the others may wait for it. Call it once with a text.
   bool all_meet(const std::string& place, std::chrono::milliseconds timeout);
 
-  // Not collective; called once, after `error` has left everything that uses the group. Ends the
-  // connections, so that all other ranks notice, and returns the message that this rank must print,
-  // or nothing where another rank reports. Takes at most about a second.
+  // Not collective; one of the two is called, once, after `error` has left everything that uses the
+  // group. Ends the connections, so that all other ranks notice. report() prints the message of
+  // this rank, on stderr and in TORCHELASTIC_ERROR_FILE; false where another rank reports.
+  // message_for() returns it, or nothing, for who prints it otherwise: at once, before the group
+  // ends. Takes at most about a second; five where the backend's abort hangs.
+  bool report(const std::exception& error);
   std::optional<std::string> message_for(const std::exception& error);
   // Not collective, any thread: prints that message and ends the process with exit code 1, without
   // the end of anything that uses the group. For a handler of std::terminate.

@@ -156,7 +156,7 @@ TEST(Group, AHandledExceptionThatLeftASubgroupCostsNothing) {
   Ranks ranks(3, run("handles_an_exception"));
   expect_success(ranks);
   Ranks hanging(3, run("handles_an_exception", "hangs"));
-  expect_one_line(hanging, "the connections of a group that an exception left do not close");
+  expect_one_line(hanging, "the connections of an earlier subgroup did not close within 5 s");
 }
 
 TEST(Group, ARankThatIsKilledBeforeASubgroupIsNamedSoon) {

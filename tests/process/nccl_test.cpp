@@ -57,9 +57,9 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 // The lines of our program, without those of libtorch's watchdog.
-std::vector<std::string> own_lines(const Ranks& ranks) {
+std::vector<std::string> own_lines(const std::string& errors) {
   std::vector<std::string> found;
-  std::istringstream lines(ranks.errors());
+  std::istringstream lines(errors);
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("gpu_cases: ")) found.push_back(line);
   }
@@ -70,7 +70,7 @@ std::vector<std::string> own_lines(const Ranks& ranks) {
 void expect_codes_and_line(Ranks& ranks, const std::vector<int>& codes,
                            const std::string& expected) {
   EXPECT_EQ(ranks.wait(), codes) << ranks.errors();
-  const std::vector<std::string> lines = own_lines(ranks);
+  const std::vector<std::string> lines = own_lines(ranks.errors());
   ASSERT_EQ(lines.size(), 1U) << ranks.errors();
   EXPECT_TRUE(contains(lines[0], expected)) << ranks.errors();
 }
@@ -78,7 +78,7 @@ void expect_codes_and_line(Ranks& ranks, const std::vector<int>& codes,
 // Of a group that is bound to its GPU.
 void expect_one_own_line(Ranks& ranks, int world_size, const std::string& expected) {
   expect_codes_and_line(ranks, std::vector<int>(static_cast<std::size_t>(world_size), 1), expected);
-  const std::vector<std::string> lines = own_lines(ranks);
+  const std::vector<std::string> lines = own_lines(ranks.errors());
   if (lines.empty()) return;
   // Where ranks do not reach each other; NCCL's, for gloo's is of no interest.
   EXPECT_EQ(contains(lines[0], "used the interface lo"),
@@ -161,6 +161,31 @@ TEST_F(Nccl, AnErrorOfTheNetworkIsOneLineAndARecordOfEachRank) {
     EXPECT_TRUE(contains(take_record(rank), "nccl:all_reduce")) << "of rank " << rank;
 }
 
+// libtorch's watchdog may end seconds later, and with it the group: an agent ends the ranks before.
+TEST_F(Nccl, AnErrorOfTheNetworkIsOneLineUnderAnAgentToo) {
+  const std::string command = "[ $RANK != 0 ] || FAKE_GPU='stuck 15'; LD_PRELOAD=" +
+                              in_build("tests/programs/libfake_gpu.so") + " exec " +
+                              in_build("bin/gpu_cases") + " late cuda";
+  Process agent({in_build("bin/torchbridge"), "run", "--nproc-per-node", "3", "sh", "-c", command},
+                {{"FAKE_GPU", "network 15"},
+                 {"LD_LIBRARY_PATH", in_build("tests/programs/fake_driver")},
+                 {"TORCH_FR_DUMP_TEMP_FILE", (folder_ / "record-").string()}},
+                folder_ / "agent");
+  EXPECT_EQ(agent.wait(std::chrono::seconds(60)), 1) << agent.error();
+  const std::vector<std::string> lines = own_lines(agent.error());
+  ASSERT_EQ(lines.size(), 1U) << agent.error();
+  EXPECT_TRUE(contains(lines[0], "the backend's connections between the ranks failed")) << lines[0];
+}
+
+// The abort of NCCL waits for the other ranks of the node, which learn of it before.
+TEST_F(Nccl, ARankThatFailsIsReportedWithoutAWatchdog) {
+  constexpr int kRanks = 3;
+  Ranks ranks = run(kRanks, "abort", "stuck 21");
+  expect_one_own_line(ranks, kRanks, "gpu_cases: rank 2: failed on purpose");
+  for (std::size_t rank = 0; rank < kRanks; ++rank)
+    EXPECT_EQ(ranks.out(rank), "returned 1\n") << "rank " << rank << ": " << ranks.errors();
+}
+
 // The watchdog ends by it, and every destructor that asks the device throws.
 TEST_F(Nccl, AnErrorOfTheDeviceIsOneLine) {
   Ranks ranks = run(2, "late", "broken 15");
@@ -240,7 +265,7 @@ TEST_F(Nccl, AnErrorOfOneRankNamesNoOtherWhereNoHeartbeatIs) {
     ASSERT_TRUE(eventually([&] { return ranks.ended(2); })) << how;
     for (const std::size_t waiting : {0, 1}) ranks.kill_rank(waiting, SIGKILL);
     EXPECT_EQ(ranks.wait()[2], 1) << ranks.errors();
-    const std::vector<std::string> lines = own_lines(ranks);
+    const std::vector<std::string> lines = own_lines(ranks.errors());
     ASSERT_EQ(lines.size(), 1U) << ranks.errors();
     EXPECT_TRUE(lines[0].starts_with("gpu_cases: rank 2: ")) << ranks.errors();
     EXPECT_TRUE(contains(lines[0], line)) << ranks.errors();
@@ -257,7 +282,7 @@ TEST_F(Nccl, ARankThatFailsBesideASubgroupIsOneLineThoughTheAbortHangs) {
 TEST_F(Nccl, ARankThatCannotConnectEndsTheOthersWithOneLine) {
   Ranks ranks = run(3, "late", "init 1");
   expect_one_own_line(ranks, 3, "gpu_cases: rank 1: cannot form the process group at ");
-  EXPECT_TRUE(contains(own_lines(ranks)[0], "ncclSystemError")) << ranks.errors();
+  EXPECT_TRUE(contains(own_lines(ranks.errors())[0], "ncclSystemError")) << ranks.errors();
 }
 
 // As behind a firewall, where NCCL tries for more than an hour; the second time for a subgroup,

@@ -20,7 +20,8 @@
 //   split    so too, as a subgroup is split from all
 //   destroy  ncclCommDestroy() never returns, in each rank that has this variable
 // As NCCL does, ranks listen while they connect, on the loopback interface, and wait for each
-// other.
+// other; and the end of a communicator, also ncclCommAbort(), waits until the other ranks of the
+// node end theirs, or their processes (ncclProxyService() in NCCL's proxy.cc).
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -46,6 +47,7 @@ struct CUevent_st {
 struct CUstream_st {};
 struct ncclComm {
   int rank, size;
+  std::vector<int> peers{};  // connections to other ranks: of rank 0 to all, of the others to it
 };
 
 namespace {
@@ -85,27 +87,34 @@ int listen_on_loopback() {
 // when all have.
 int root_listener = -1;
 
-ncclResult_t meet(const ncclUniqueId& id, int size) {
+ncclResult_t meet(const ncclUniqueId& id, ncclComm& comm) {
   if (root_listener < 0) {
     sockaddr_in root{};
     std::memcpy(&root, id.internal, sizeof root);
-    const int connection = socket(AF_INET, SOCK_STREAM, 0);
+    const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     char byte = 0;
     const bool has_met =
         connect(connection, reinterpret_cast<sockaddr*>(&root), sizeof root) == 0 &&
         read(connection, &byte, 1) == 1;
-    close(connection);
+    comm.peers = {connection};
     return has_met ? ncclSuccess : ncclRemoteError;
   }
-  std::vector<int> others;
-  while (static_cast<int>(others.size()) + 1 < size)
-    others.push_back(accept(root_listener, nullptr, nullptr));
-  for (const int other : others) {
-    (void)send(other, "!", 1, MSG_NOSIGNAL);
-    close(other);
-  }
+  while (static_cast<int>(comm.peers.size()) + 1 < comm.size)
+    comm.peers.push_back(accept4(root_listener, nullptr, nullptr, SOCK_CLOEXEC));
+  for (const int peer : comm.peers) (void)send(peer, "!", 1, MSG_NOSIGNAL);
   close(std::exchange(root_listener, -1));
   return ncclSuccess;
+}
+
+// Once for each communicator.
+void part(ncclComm& comm) {
+  const std::vector<int> peers = std::exchange(comm.peers, {});
+  for (const int peer : peers) shutdown(peer, SHUT_WR);
+  char byte = 0;
+  for (const int peer : peers) {
+    while (read(peer, &byte, 1) > 0) continue;
+    close(peer);
+  }
 }
 
 void wait_forever() {
@@ -246,25 +255,26 @@ FAKE ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueI
     wait_forever();
   }
   *comm = new ncclComm{rank, size};
-  return meet(id, size);
+  return meet(id, **comm);
 }
 FAKE ncclResult_t ncclCommSplit(ncclComm_t comm, int, int, ncclComm_t* part, ncclConfig_t*) {
   if (plan.what == std::string("split")) {
     if (comm->rank == plan.in) return ncclSystemError;
     wait_forever();
   }
-  return *part = new ncclComm{*comm}, ncclSuccess;
+  return *part = new ncclComm{comm->rank, comm->size}, ncclSuccess;
 }
 FAKE ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
   return *error = has_network_error ? ncclRemoteError : ncclSuccess, ncclSuccess;
 }
-FAKE ncclResult_t ncclCommAbort(ncclComm_t) {
+FAKE ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (abort_hangs) wait_forever();
-  return is_stuck = false, ncclSuccess;
+  is_stuck = false;
+  return part(*comm), ncclSuccess;
 }
-FAKE ncclResult_t ncclCommDestroy(ncclComm_t) {
+FAKE ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (plan.what == std::string("destroy")) wait_forever();
-  return ncclSuccess;
+  return part(*comm), ncclSuccess;
 }
 FAKE ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
 FAKE ncclResult_t ncclCommRegister(ncclComm_t, void*, std::size_t, void** handle) {

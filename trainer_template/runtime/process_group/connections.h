@@ -48,17 +48,17 @@ class Connections {
     const std::scoped_lock lock(mutex_);
     links_.erase(handle);
   }
-  // A group that an exception has left, and its connections, which must not end before the rank's
-  // failure is announced: until end_kept(), or at once after keep_no_more(). Waits for no abort.
-  void keep(std::shared_ptr<void> group, std::vector<Handle> links) {
+  // A group that the program has left, and how it ends: not before end_kept(), but at once after
+  // keep_no_more(). Waits for no abort.
+  void keep(std::shared_ptr<void> group, std::function<void()> end) {
     const std::scoped_lock lock(kept_mutex_);
-    if (!keeps_no_more_) kept_.push_back({std::move(links), std::move(group)});
+    if (!keeps_no_more_) kept_.push_back({std::move(group), std::move(end)});
   }
   bool has_kept() {
     const std::scoped_lock lock(kept_mutex_);
     return !kept_.empty();
   }
-  // Aborts the latest of them, which may hang, and ends it: it removes its connections.
+  // Ends the latest of them, which may hang; it removes its connections.
   void end_kept() {
     Kept kept;
     {
@@ -67,8 +67,11 @@ class Connections {
       kept = std::move(kept_.back());
       kept_.pop_back();
     }
+    kept.end();
+  }
+  void abort(const std::vector<Handle>& links) {
     const std::scoped_lock lock(mutex_);
-    for (const Handle& link : kept.links) abort(*link);
+    for (const Handle& link : links) abort(*link);
   }
   // Ends those that are left. For the end of the whole group.
   void keep_no_more() {
@@ -154,8 +157,8 @@ class Connections {
 
  private:
   struct Kept {
-    std::vector<Handle> links;
     std::shared_ptr<void> group;
+    std::function<void()> end;
   };
 
   // Once. On a thread that may catch nothing; the backends after this one are aborted too.

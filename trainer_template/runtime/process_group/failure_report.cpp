@@ -35,15 +35,17 @@ constexpr milliseconds kStragglers{300};
 
 // Set by a rank whose own error is the cause.
 constexpr const char* kOwnError = "own error";
-// "ended" of a rank that is lost, set by rank 0 so that no rank waits for it.
-constexpr const char* kGone = "gone";
+// The rank and the error of the first whose NCCL knows more than that another rank has failed.
+constexpr const char* kReason = "reason";
+// "ended" of a rank that is lost, set by rank 0 so that no rank waits for it; and of a stuck one.
+constexpr const char *kGone = "gone", *kStuck = "stuck";
 
 // A text that only a rank of the group can have written under this name: proof, then text.
+constexpr std::size_t kProofSize = 32;
 std::string with_proof(const BrokenGroup& group, const std::string& name, std::string_view text) {
   return hmac_sha256(group.secret, formatted("{}\n{}", name, text)) + std::string(text);
 }
 bool has_proof(const BrokenGroup& group, const std::string& name, const std::string& value) {
-  constexpr std::size_t kProofSize = 32;
   return value.size() >= kProofSize &&
          is_equal_in_constant_time(
              value, with_proof(group, name, std::string_view(value).substr(kProofSize)));
@@ -80,13 +82,6 @@ bool is_backends_error_of_gpu(const BrokenGroup& group, const std::exception& er
   return is_of_gpu && group.lost.empty() && group.closed.empty() && group.aborted_ranks.empty();
 }
 
-// Of the program or of this rank's GPU: no loss of another rank causes it.
-bool is_own_error(const BrokenGroup& group, const std::exception& error) {
-  return group.fails_by_itself || dynamic_cast<const TrainError*>(&error) ||
-         dynamic_cast<const c10::AcceleratorError*>(&error) ||
-         is_backends_error_of_gpu(group, error);
-}
-
 // Of a collective, not of the program's own work. NCCL's own error may be one of the network:
 // "Connection timed out".
 bool is_timeout(const std::exception& error) {
@@ -99,7 +94,7 @@ bool is_timeout(const std::exception& error) {
 // What this rank knows of the cause; nothing if it fails by itself. Where the backend alone knows
 // of a timeout, the rank's own error is one of the abort.
 c10d::ErrorType own_cause(const BrokenGroup& group, const std::exception& error) {
-  if (is_own_error(group, error) || dynamic_cast<const PeerFailed*>(&error))
+  if (group.has_own_error || dynamic_cast<const PeerFailed*>(&error))
     return c10d::ErrorType::SUCCESS;
   return is_timeout(error) ? c10d::ErrorType::TIMEOUT : group.backend_error;
 }
@@ -111,6 +106,32 @@ bool is_of_gloo(const std::exception& error) {
   const auto begin = place.rfind('[');
   return begin != place.npos && place.size() < text.size() &&
          place.find("gloo/", begin) != place.npos;
+}
+
+// Of this rank's own abort: the second is libtorch's, in the next call of NCCL.
+bool is_of_abort(const std::exception& error) {
+  const std::string text = one_line(error);
+  return text.find(kAbortedCollective) != std::string::npos ||
+         text.find("NCCL communicator was aborted") != std::string::npos;
+}
+
+// ncclRemoteError follows from another rank's error or end.
+bool is_reason_of_nccl(const std::exception& error) {
+  const std::string text = one_line(error);
+  return text.find("NCCL error") != std::string::npos &&
+         text.find("ncclRemoteError") == std::string::npos;
+}
+
+void offer_reason(const BrokenGroup& group, const std::exception& error) {
+  group.store.compareSet(
+      kReason, std::string(),
+      with_proof(group, kReason,
+                 formatted("{}: {}", with_hosts(group, {group.rank}), one_line(error))));
+}
+std::optional<std::string> offered_reason(const BrokenGroup& group) {
+  if (!group.store.check({kReason})) return std::nullopt;
+  const std::string value = get(group.store, kReason);
+  return has_proof(group, kReason, value) ? std::optional(value.substr(kProofSize)) : std::nullopt;
 }
 
 void put_notice(c10d::Store& store, const BrokenGroup& group, c10d::ErrorType cause) {
@@ -129,14 +150,14 @@ std::vector<std::string> values_of(c10d::Store& store, const char* name,
   return values;
 }
 
-// The ranks that do not set "ended" in time, or never will.
-std::vector<int> wait_for_ends(c10d::Store& store, int world_size) {
+// The ranks that do not set "ended" in time, or never will; and those of this other value.
+std::vector<int> wait_for_ends(c10d::Store& store, int world_size, std::string_view other = kGone) {
   std::vector<int> missing = missing_after(store, "ended", all_ranks(world_size), kCollect),
                    arrived;
   std::ranges::set_difference(all_ranks(world_size), missing, std::back_inserter(arrived));
   const auto values = values_of(store, "ended", arrived);
   for (std::size_t i = 0; i < arrived.size(); ++i) {
-    if (values[i] == kGone) missing.push_back(arrived[i]);
+    if (values[i] == kGone || values[i] == other) missing.push_back(arrived[i]);
   }
   std::ranges::sort(missing);
   return missing;
@@ -242,11 +263,11 @@ std::string loss_error(const BrokenGroup& group, const std::vector<int>& unended
         "or in another part of the program{}",
         with_hosts(group, behind), interfaces_note(group));
   }
+  if (auto reason = offered_reason(group); reason && !is_reason_of_nccl(error))
+    return *std::move(reason);
   // An error of another rank's backend may follow from that of this rank, which has a text then.
-  const bool has_text =
-      std::string_view(error.what()).find(kAbortedCollective) == std::string_view::npos;
   if (group.backend_error != c10d::ErrorType::SUCCESS ||
-      (cause != c10d::ErrorType::SUCCESS && !has_text))
+      (cause != c10d::ErrorType::SUCCESS && is_of_abort(error)))
     return "the backend's connections between the ranks failed; its own log has the reason "
            "(NCCL_DEBUG=WARN)";
   // No rank is missing. The error of a backend other than gloo has more than the loss of a
@@ -298,7 +319,7 @@ std::optional<std::string> report_loss(const BrokenGroup& group, const std::exce
   try {
     // The ranks that are left notice within milliseconds, for this rank has closed its connections
     // to them.
-    const std::vector<int> missing = wait_for_ends(group.store, group.world_size);
+    const std::vector<int> missing = wait_for_ends(group.store, group.world_size, kStuck);
     if (has_own_error(group)) return std::nullopt;
     return loss_error(group, missing, notices_of(group, missing), error);
   } catch (const std::exception&) {
@@ -393,10 +414,13 @@ bool is_lost_connection(const std::exception& error) {
   return is_of_gloo(error);
 }
 
-bool fails_by_itself(const BrokenGroup& group, const std::exception& error) {
-  return group.lost.empty() && group.backend_error == c10d::ErrorType::SUCCESS &&
-         !is_lost_connection(error) && !is_timeout(error) &&
-         dynamic_cast<const PeerFailed*>(&error) == nullptr;
+bool is_own_error(const BrokenGroup& group, const std::exception& error) {
+  if (dynamic_cast<const TrainError*>(&error) ||
+      dynamic_cast<const c10::AcceleratorError*>(&error) || is_backends_error_of_gpu(group, error))
+    return true;
+  return !group.is_aborting && group.lost.empty() &&
+         group.backend_error == c10d::ErrorType::SUCCESS && !is_lost_connection(error) &&
+         !is_timeout(error) && dynamic_cast<const PeerFailed*>(&error) == nullptr;
 }
 
 // Over a connection of its own: on that of the store another thread may wait.
@@ -407,7 +431,7 @@ void announce_failure(const BrokenGroup& group, const std::exception* error) {
     if (contains(group.closed, 0) && group.join_result.served_by_rank_0) return;
     const auto own = own_store(group);
     if (!own) return;
-    if (error && is_own_error(group, *error)) put_own_error(*own, group);
+    if (group.has_own_error) put_own_error(*own, group);
     put_notice(*own, group, error ? own_cause(group, *error) : group.backend_error);
   } catch (const std::exception&) {
     // The store is lost: failure_message() finds that too.
@@ -418,8 +442,8 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
   if (group.world_size == 1) return one_line(error);
   const bool is_peers = dynamic_cast<const PeerFailed*>(&error) != nullptr;
   const bool is_aborted = !group.lost.empty() || group.backend_error != c10d::ErrorType::SUCCESS;
-  const bool is_own = is_own_error(group, error);
-  const bool is_lost = !is_own && !is_peers && (is_lost_connection(error) || is_aborted);
+  const bool is_lost =
+      !group.has_own_error && !is_peers && (is_lost_connection(error) || is_aborted);
   std::optional<std::string> message;
   if (!is_lost && !is_peers) message = one_line(error);
   const bool is_reported_lost = contains(group.lost, group.rank);
@@ -433,22 +457,25 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
     if (answer != StoreAnswer::kReady) throw std::runtime_error("no store");
     put_notice(store, group, own_cause(group, error));
     if (message) put_own_error(store, group);  // first: the reporter waits for "ended"
-    put(store, key("ended", group.rank), "yes");
+    if (is_lost && is_reason_of_nccl(error)) offer_reason(group, error);
+    put(store, key("ended", group.rank), group.is_stuck ? kStuck : "yes");
     if (group.rank == 0) publish_closed(group);
     if (message)
       message = report_own_error(group, *message);
     else if (is_lost)
       message = report_loss(group, error);
-    put(store, key("done", group.rank), "yes");
   } catch (const std::exception&) {
     if (is_lost && !message) message = store_loss_message(group, answer, error);
   }
   return message;
 }
 
-void wait_for_reports(const BrokenGroup& group) {
-  if (group.world_size == 1 || group.rank != 0 || is_silent_loss(group)) return;
+void end_report(const BrokenGroup& group) {
+  if (group.world_size == 1 || is_silent_loss(group)) return;
   try {
+    if (probe_store(group) != StoreAnswer::kReady) return;
+    put(group.store, key("done", group.rank), "yes");
+    if (group.rank != 0) return;
     std::vector<int> alive = all_ranks(group.world_size);
     for (int lost : wait_for_ends(group.store, group.world_size)) std::erase(alive, lost);
     missing_after(group.store, "done", alive, 2 * kCollect);

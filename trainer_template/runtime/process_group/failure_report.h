@@ -25,8 +25,9 @@ struct BrokenGroup {
   std::chrono::milliseconds waited{};  // since this rank's latest collective began
   int collectives = 0;                 // of the whole group, that this rank has begun
   bool in_subgroup = false;            // this rank's latest collective is that of a subgroup
-  // By fails_by_itself(), before the abort.
-  bool fails_by_itself = false;
+  bool is_aborting = false;            // this rank, because others are lost or its backend failed
+  bool has_own_error = false;          // by is_own_error()
+  bool is_stuck = false;  // this rank's program has not come back, and the process ends without it
   c10d::ErrorType backend_error = c10d::ErrorType::SUCCESS;  // that made this rank abort the group
   std::set<std::string> interfaces;                          // on which that backend listens
   // From the heartbeat:
@@ -37,8 +38,10 @@ struct BrokenGroup {
   std::chrono::milliseconds heartbeat_timeout{};
 };
 
-// Whether `error`, which ends this rank, is no consequence of a loss that it knows of, nor of one.
-bool fails_by_itself(const BrokenGroup& group, const std::exception& error);
+// Whether `error`, which ends this rank, is of the program or of this rank's GPU, and no
+// consequence of a loss. Asked once, before the rank announces its failure: others abort because of
+// that.
+bool is_own_error(const BrokenGroup& group, const std::exception& error);
 
 // The store over a connection of its own, because another thread may wait on the store's; null
 // where it does not answer, which takes at most two seconds.
@@ -53,9 +56,9 @@ void announce_failure(const BrokenGroup& group, const std::exception* error);
 // ranks and their nodes, or nothing where another rank reports.
 std::optional<std::string> failure_message(const BrokenGroup& group, const std::exception& error);
 
-// After failure_message(): rank 0 may serve the store, which the others need until they have
-// reported; at most about three seconds.
-void wait_for_reports(const BrokenGroup& group);
+// Once the message of failure_message() is printed: tells rank 0, which may serve the store that
+// the others need, and on rank 0 waits for them; at most about three seconds.
+void end_report(const BrokenGroup& group);
 
 // "rank 1 on n0", "ranks 1,2 on n0, n1". Rank 0's host is known without the store, which may be
 // lost with rank 0.

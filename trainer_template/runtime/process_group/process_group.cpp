@@ -171,10 +171,10 @@ struct ProcessGroup::State {
   const std::exception* error = nullptr;  // of message_for(), once that is called
   bool is_reported = false;               // a thread makes the message of this rank
   bool has_message = false;               // and has made it: nothing where another rank reports
-  bool is_printed = false;                // by report_and_exit()
+  bool is_printed = false;                // by report() or report_and_exit()
   std::optional<std::string> message;
   std::condition_variable message_made;
-  std::atomic<bool> fails_by_itself{false};  // see BrokenGroup
+  std::atomic<bool> has_own_error{false};  // see BrokenGroup
   std::atomic<c10d::ErrorType> backend_error{
       c10d::ErrorType::SUCCESS};  // that made this rank abort the group
   // Null with one rank. Its thread starts the two below, so end() and leave() stop it. Set under
@@ -182,7 +182,8 @@ struct ProcessGroup::State {
   std::shared_ptr<Heartbeat> heartbeat;
   AbortWatchdog abort_watchdog{
       kAbortTimeout, [this] {
-        report_and_exit(std::runtime_error("the connections between the ranks were lost"));
+        report_and_exit(std::runtime_error("the connections between the ranks were lost"),
+                        /*is_stuck=*/true);
       }};
   std::atomic<bool> is_aborting{false}, is_announced{false};
   std::jthread abort_thread;
@@ -208,7 +209,8 @@ struct ProcessGroup::State {
                        .waited = connections->waited(),
                        .collectives = connections->count(),
                        .in_subgroup = !connections->is_latest_of_all(),
-                       .fails_by_itself = fails_by_itself,
+                       .is_aborting = is_aborting,
+                       .has_own_error = has_own_error,
                        .backend_error = backend_error,
                        .interfaces = connections->interfaces(),
                        .heartbeat_timeout = {}};
@@ -227,23 +229,33 @@ struct ProcessGroup::State {
       train::announce_failure(broken_group(), cause);
   }
 
+  // So that the others abort too: NCCL's abort waits for those of the same node.
+  void announce_abort(bool may_be_lost) {
+    if (!heartbeat) return;
+    if (may_be_lost && rank == 0) wait_for_lost_ranks(*heartbeat);
+    heartbeat->announce_abort();
+  }
+
   // Any thread, in a process that can do no more. `cause` is that of this rank where message_for()
-  // has none.
-  [[noreturn]] void report_and_exit(const std::exception& cause) {
+  // has none; then the program may be stuck.
+  [[noreturn]] void report_and_exit(const std::exception& cause, bool is_stuck = false) {
     auto own = own_store(broken_group());
     if (!own) own = store;
     std::unique_lock lock(message_mutex);
     if (std::exchange(is_reported, true)) {
       message_made.wait_for(lock, kToReport, [this] { return has_message; });
     } else {
+      if (!error && is_own_error(broken_group(), cause)) has_own_error = true;
       if (is_formed && heartbeat) heartbeat->announce_abort();
-      message = failure_message(broken_group(*own), error ? *error : cause);
+      BrokenGroup broken = broken_group(*own);
+      broken.is_stuck = is_stuck && !error;
+      message = failure_message(broken, error ? *error : cause);
       has_message = true;
     }
     if (message && !std::exchange(is_printed, true)) print_error(rank, *message);
     lock.unlock();
     if (!message) std::this_thread::sleep_for(kUntilReported);
-    wait_for_reports(broken_group(*own));
+    end_report(broken_group(*own));
     _exit(static_cast<int>(ExitCode::kFailed));
   }
 
@@ -259,17 +271,17 @@ struct ProcessGroup::State {
                               connections->error() != c10d::ErrorType::SUCCESS;
     {
       const std::scoped_lock lock(message_mutex);
-      if (!error && !is_of_others) fails_by_itself = true;
+      if (!error && !is_of_others) has_own_error = true;
     }
     report_and_exit(uncaught);
   }
 
-  // Of groups that an exception left which the program has handled since.
-  void end_kept() {
+  // Of subgroups that the program has left. `limit`: until the other ranks of the node come too.
+  void end_kept(milliseconds limit) {
     while (connections->has_kept()) {
-      AbortWatchdog watchdog(kAbortTimeout, [this] {
-        report_and_exit(
-            std::runtime_error("the connections of a group that an exception left do not close"));
+      AbortWatchdog watchdog(limit, [this, limit] {
+        report_and_exit(std::runtime_error(formatted(
+            "the connections of an earlier subgroup did not close within {}", seconds(limit))));
       });
       watchdog.start();
       connections->end_kept();
@@ -277,12 +289,13 @@ struct ProcessGroup::State {
   }
 
   // On the heartbeat's thread, which goes on, because the other ranks would take one without
-  // heartbeats for stopped; or on that of the errors.
-  void start_abort() {
+  // heartbeats for stopped; or on that of the errors, of which the others know nothing.
+  void start_abort(bool is_known_to_all) {
     if (is_aborting.exchange(true)) return;
     abort_watchdog.start();  // first, because NCCL's abort may hang
-    abort_thread = std::jthread([this] {
+    abort_thread = std::jthread([this, is_known_to_all] {
       announce_failure(nullptr);
+      if (!is_known_to_all) announce_abort(/*may_be_lost=*/true);
       connections->abort();
     });
   }
@@ -303,7 +316,7 @@ struct ProcessGroup::State {
         found = c10d::ErrorType::TIMEOUT;
       if (found == c10d::ErrorType::SUCCESS) continue;
       backend_error = found;
-      return start_abort();
+      return start_abort(/*is_known_to_all=*/false);
     }
   }
 
@@ -341,11 +354,11 @@ struct ProcessGroup::State {
           "the backend {} did not connect the ranks within {}: a firewall, an interface that other "
           "nodes do not reach (NCCL_SOCKET_IFNAME), or a rank that did not come",
           backend, seconds(request.connect_timeout)));
-      // The same text on all ranks: one of them gets it back.
+      broken.has_own_error = true;  // the same text on all ranks: one of them gets it back
       const auto text = failure_message(broken, late);
       if (text) print_error(rank, *text + interfaces_note(broken));
       if (!text) std::this_thread::sleep_for(kUntilReported);
-      wait_for_reports(broken);
+      end_report(broken);
     } catch (const std::exception&) {
       // The store is lost with rank 0, which reports by itself.
     }
@@ -446,7 +459,7 @@ ProcessGroup::~ProcessGroup() {
   if (!state_) return;
   const bool complete = !state_->heartbeat || state_->heartbeat->lost().empty();
   try {
-    if (complete && !is_unwinding()) leave();
+    if (complete && !state_->error && !is_unwinding()) leave();
   } catch (const std::exception&) {
     // A destructor cannot throw; leave() does.
   }
@@ -558,7 +571,7 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOp
                          .is_stopping = options.is_stopping,
                          .on_loss = [state = state_.get()] {
                            state->end_unless_formed();
-                           state->start_abort();
+                           state->start_abort(/*is_known_to_all=*/true);
                          }};
   if (state_->is_gloo_alone) {
     const milliseconds limit =
@@ -646,7 +659,7 @@ std::vector<std::vector<int>> ProcessGroup::nodes() {
 // Every rank counts all subgroups, so that all agree on the names of later ones.
 std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(
     const std::vector<std::vector<int>>& partition) {
-  state_->end_kept();
+  state_->end_kept(state_->request.timeout);
   const QuietC10d quiet(QuietC10d::kError);  // as in join()
   std::unique_ptr<Subgroup> own;
   for (const std::vector<int>& ranks : partition) {
@@ -685,8 +698,9 @@ bool ProcessGroup::all_meet(const std::string& place, milliseconds timeout) try 
 
 void ProcessGroup::leave() {
   failpoint("exit");
-  leave_group(/*is_whole=*/true);
-  state_->end_kept();
+  meet_at_the_end(/*is_whole=*/true);
+  state_->end_kept(kAbortTimeout);
+  shut_down();
   state_->connections->keep_no_more();
   if (state_->heartbeat) state_->heartbeat->leave();
   state_.reset();
@@ -696,10 +710,21 @@ void ProcessGroup::end() {
   if (!state_) return;
   state_->abort_watchdog.start();
   state_->connections->abort();
+  if (state_->has_message) end_report(state_->broken_group());
   if (state_->heartbeat) state_->heartbeat->stop();
   state_->connections->keep_no_more();
   release();
   state_.reset();
+}
+
+bool ProcessGroup::report(const std::exception& error) {
+  const auto message = message_for(error);
+  std::unique_lock<std::mutex> lock;
+  if (state_) lock = std::unique_lock(state_->message_mutex);
+  // Unless the abort watchdog prints it, and ends the process.
+  if (message && !(state_ && std::exchange(state_->is_printed, true)))
+    print_error(rank(), *message);
+  return message.has_value();
 }
 
 std::optional<std::string> ProcessGroup::message_for(const std::exception& error) {
@@ -711,27 +736,22 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
   state_->abort_watchdog.start();  // first, because NCCL's abort may hang
   if (const auto found = state_->connections->error(); found != c10d::ErrorType::SUCCESS)
     state_->backend_error = found;
-  state_->fails_by_itself = !state_->is_aborting && fails_by_itself(state_->broken_group(), error);
+  state_->has_own_error = is_own_error(state_->broken_group(), error);
   state_->announce_failure(&error);
+  state_->announce_abort(is_lost_connection(error));
   state_->connections->abort();
   {
     const std::scoped_lock lock(state_->message_mutex);
     // The abort watchdog has reported, and ends the process.
     if (std::exchange(state_->is_reported, true)) return std::nullopt;
   }
-  if (state_->heartbeat && is_first() && is_lost_connection(error))
-    wait_for_lost_ranks(*state_->heartbeat);
-  if (state_->heartbeat) state_->heartbeat->announce_abort();
-  const BrokenGroup broken = state_->broken_group();
-  const auto message = failure_message(broken, error);
+  auto message = failure_message(state_->broken_group(), error);
   {
     const std::scoped_lock lock(state_->message_mutex);
     state_->message = message;
     state_->has_message = true;
   }
   state_->message_made.notify_all();
-  wait_for_reports(broken);
-  end();
   return message;
 }
 

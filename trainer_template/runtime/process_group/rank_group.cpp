@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -151,24 +152,26 @@ std::vector<std::string> RankGroup::all_gather(const std::string& text) {
   return texts;
 }
 
-void RankGroup::leave_group(bool is_whole) {
+void RankGroup::meet_at_the_end(bool is_whole) {
+  if (world_size_ == 1) return;
   // The backend's own barrier: c10d's keeps a tensor in a static variable, which is destroyed
   // before a group that is static itself.
-  if (world_size_ > 1) {
-    c10d::BarrierOptions options;
-    options.timeout = kLeaveTimeout;
-    options.device = small().device();
-    const auto connections = formed_->connections();
-    connections->begin_collective(is_whole);  // so that a late rank is known for it
-    const auto end = c10::make_scope_exit([&] { connections->end_collective(); });
-    const auto barrier = connections->call_backend(
-        [&] { return c10d()->getBackend(options.device->type())->barrier(options); });
-    if (options.device->is_cpu())
-      barrier->wait(kLeaveWait);
-    else
-      wait_for_gpu(*barrier);
-    throw_if_aborted();
-  }
+  c10d::BarrierOptions options;
+  options.timeout = kLeaveTimeout;
+  options.device = small().device();
+  const auto connections = formed_->connections();
+  connections->begin_collective(is_whole);  // so that a late rank is known for it
+  const auto end = c10::make_scope_exit([&] { connections->end_collective(); });
+  const auto barrier = connections->call_backend(
+      [&] { return c10d()->getBackend(options.device->type())->barrier(options); });
+  if (options.device->is_cpu())
+    barrier->wait(kLeaveWait);
+  else
+    wait_for_gpu(*barrier);
+  throw_if_aborted();
+}
+
+void RankGroup::shut_down() {
   AbortWatchdog watchdog(kEndTimeout, [connections = formed_->connections()] {
     connections->report_and_exit(TrainError(
         formatted("the backend did not end its connections within {}", seconds(kEndTimeout))));
@@ -180,13 +183,18 @@ void RankGroup::leave_group(bool is_whole) {
 
 void RankGroup::release() { formed_.reset(); }
 
-// NCCL's destructor would abort its communicator, which may hang or throw, before the other ranks
-// know why: the whole group does it when it ends, or when it forms the next one.
-void RankGroup::keep_until_end() {
-  if (!formed_) return;
-  const auto connections = formed_->connections();
-  const auto links = formed_->handles();
-  connections->keep(std::move(formed_), links);
+bool RankGroup::is_on_gpu() const {
+  return !std::ranges::all_of(c10d()->getDeviceTypes(), &c10::Device::is_cpu);
+}
+
+void RankGroup::keep_until_end(bool is_orderly) {
+  const std::shared_ptr<FormedGroup> group = std::move(formed_);
+  group->connections()->keep(group, [group = group.get(), is_orderly] {
+    if (is_orderly)
+      group->group->shutdown();
+    else
+      group->connections()->abort(group->handles());
+  });
 }
 
 Subgroup::Subgroup(FormedGroup formed, std::vector<int> ranks, int rank)
@@ -194,13 +202,21 @@ Subgroup::Subgroup(FormedGroup formed, std::vector<int> ranks, int rank)
   take(std::move(formed));
 }
 
+// NCCL's end of a communicator waits until the other ranks of the node end theirs, which may come
+// later; and after an exception it may hang or throw, before the other ranks know why. So the whole
+// group does it when it ends, or when it forms the next one.
 Subgroup::~Subgroup() {
+  bool is_orderly = false;
   try {
-    if (!is_unwinding()) leave_group(/*is_whole=*/false);
+    if (!is_unwinding()) {
+      meet_at_the_end(/*is_whole=*/false);
+      is_orderly = is_on_gpu();
+      if (!is_orderly) shut_down();
+    }
   } catch (const std::exception&) {
     // The whole group reports which ranks were lost.
   }
-  keep_until_end();
+  if (is_formed()) keep_until_end(is_orderly);
 }
 
 }  // namespace torchbridge::train

@@ -95,7 +95,7 @@ int run_job(const LaunchOrigin& origin, const std::function<GroupOptions()>& con
   set_threads(environment, launch->env.layout);
 
   std::unique_ptr<ProcessGroup, GroupEnd> group;
-  std::optional<std::string> message;
+  bool is_reported = false;
   try {
     group.reset(new ProcessGroup(*std::move(launch), options));
     report_group_errors_by(group.get());
@@ -109,15 +109,12 @@ int run_job(const LaunchOrigin& origin, const std::function<GroupOptions()>& con
     failpoint("left");
     return static_cast<int>(code);
   } catch (const PeerFailed& error) {
-    if (group) group->message_for(error);
+    is_reported = group && group->report(error);
   } catch (const std::exception& error) {
-    message = group ? group->message_for(error) : one_line(error);
+    is_reported = !group || group->report(error);
+    if (!group) print_error(rank, one_line(error));
   }
-  if (message) {
-    print_error(rank, *message);
-  } else {
-    (void)should_report(Error::elsewhere(), origin);
-  }
+  if (!is_reported) (void)should_report(Error::elsewhere(), origin);
   report_no_group_errors();
   return static_cast<int>(ExitCode::kFailed);
 }

@@ -22,13 +22,13 @@ TEST(Connections, KeepAGroupWhileAnAbortIsInProgress) {
   has_begun.get_future().wait();
   auto group = std::make_shared<int>(7);
   const std::weak_ptr<int> kept = group;
-  connections.keep(std::move(group), {});
+  connections.keep(std::move(group), [] {});
   EXPECT_FALSE(kept.expired());
   may_end.set_value();
   abort.get();
   connections.keep_no_more();
   EXPECT_TRUE(kept.expired());
-  connections.keep(std::make_shared<int>(8), {});
+  connections.keep(std::make_shared<int>(8), [] {});
   EXPECT_FALSE(connections.has_kept()) << "nothing would end it";
 }
 
@@ -37,7 +37,7 @@ TEST(Connections, AbortWhatAnExceptionLeftBeforeItEnds) {
   int aborts_of_kept = 0, aborts_of_others = 0;
   connections.add({[&] { ++aborts_of_others; }, {}});
   const auto link = connections.add({[&] { ++aborts_of_kept; }, {}});
-  connections.keep(std::make_shared<int>(7), {link});
+  connections.keep(std::make_shared<int>(7), [&] { connections.abort({link}); });
   connections.end_kept();
   EXPECT_EQ(aborts_of_kept, 1);
   EXPECT_EQ(aborts_of_others, 0);

@@ -31,8 +31,11 @@ class FailureReport : public testing::Test {
   }
   // What rank 1, whose collective has failed by this error, reports.
   std::string message_of(const std::string& error) {
-    const c10::DistBackendError failed({__func__, __FILE__, 0}, error);
-    return failure_message(group_, failed).value_or("nothing");
+    return message_for(c10::DistBackendError({__func__, __FILE__, 0}, error));
+  }
+  std::string message_for(const std::exception& error) {
+    group_.has_own_error = is_own_error(group_, error);
+    return failure_message(group_, error).value_or("nothing");
   }
 
   const c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
@@ -81,11 +84,44 @@ TEST_F(FailureReport, TheLineOfATimeoutHasTheInterfaceOfWhicheverRankReports) {
   EXPECT_TRUE(message.ends_with("; rank 1 used the interface ib0")) << message;
 }
 
+// This rank's next call of NCCL finds its own abort.
+TEST_F(FailureReport, TheTextOfAnAbortIsNoReason) {
+  other_ends(c10d::ErrorType::COMM_ERROR);
+  for (const char* text : {kAbortedCollective, "NCCL communicator was aborted on rank 1. "}) {
+    store_->deleteKey("reporter");
+    const std::string message = message_of(text);
+    EXPECT_TRUE(message.starts_with("the backend's connections between the ranks failed"))
+        << message;
+  }
+}
+
 // NCCL fails too where its kernels find the GPU broken.
 TEST_F(FailureReport, AnErrorOfTheDeviceIsThatOfItsRankWhateverTheBackendFinds) {
   group_.backend_error = c10d::ErrorType::COMM_ERROR;
   const c10::AcceleratorError error({__func__, __FILE__, __LINE__}, 710, "CUDA error: assert");
-  EXPECT_EQ(failure_message(group_, error), "CUDA error: assert");
+  EXPECT_EQ(message_for(error), "CUDA error: assert");
+}
+
+// They abort because this rank has announced its failure, before it asks who reports.
+TEST_F(FailureReport, AnErrorOfTheDeviceIsItsRanksThoughTheOthersHaveAbortedMeanwhile) {
+  const std::string text = "NCCL error in: NCCLUtils.cpp:77, ncclUnhandledCudaError: Call failed";
+  const c10::DistBackendError error({__func__, __FILE__, 0}, text);
+  group_.has_own_error = is_own_error(group_, error);
+  announce_failure(group_, &error);
+  group_.aborted_ranks = {0};
+  EXPECT_EQ(failure_message(group_, error), text);
+}
+
+// Whichever rank reports; on rank 0 the connection to rank 1's GPU broke.
+TEST_F(FailureReport, TheReasonIsThatOfTheRankWhoseNcclKnowsIt) {
+  const std::string remote = "NCCL error in: ncclRemoteError: a remote process exited",
+                    system = "NCCL error in: ncclSystemError: ibv_modify_qp failed";
+  group_.rank = 0;
+  message_of(system);
+  store_->deleteKey("reporter");
+  group_.rank = 1;
+  const std::string message = message_of(remote);
+  EXPECT_TRUE(message.starts_with("rank 0 on ") && message.ends_with(": " + system)) << message;
 }
 
 // The other rank has not ended: it waits for its GPU, or is lost.
@@ -104,14 +140,14 @@ TEST_F(FailureReport, AnErrorOfTheDeviceThatNcclFindsIsItsRanksUnlessAnotherIsLo
 TEST_F(FailureReport, AnErrorOfTheProgramIsItsOwnWhateverItsWords) {
   for (const char* text : {"the download timed out", "Connection timed out",
                            "cannot open /runs/gloo/x", "[/runs/gloo/x", "gloo's Timeout"})
-    EXPECT_TRUE(fails_by_itself(group_, std::runtime_error(text))) << text;
+    EXPECT_TRUE(is_own_error(group_, std::runtime_error(text))) << text;
   for (const char* text : {"[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection "
                            "closed by peer [10.0.0.1]:4711",
                            "Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no",
                            "Operation timed out!"})
-    EXPECT_FALSE(fails_by_itself(group_, std::runtime_error(text))) << text;
+    EXPECT_FALSE(is_own_error(group_, std::runtime_error(text))) << text;
   const c10::Error with_backtrace({"main", "/home/u/gloo/Timeout/train.cpp", 7}, "no such row");
-  EXPECT_TRUE(fails_by_itself(group_, with_backtrace)) << with_backtrace.what();
+  EXPECT_TRUE(is_own_error(group_, with_backtrace)) << with_backtrace.what();
 }
 
 // Four ranks, this is the third; the others have noticed: milliseconds, collectives, whether the
@@ -149,7 +185,8 @@ TEST_F(FailureReport, AnOwnErrorIsKnownBeforeTheRankHasEnded) {
     std::vector<std::string> names;
   };
   const auto store = c10::make_intrusive<OrderedStore>();
-  const BrokenGroup group{.store = *store, .rank = 1, .world_size = 2, .join_result = {}};
+  const BrokenGroup group{
+      .store = *store, .rank = 1, .world_size = 2, .join_result = {}, .has_own_error = true};
   EXPECT_EQ(failure_message(group, std::runtime_error("the disk is full")), "the disk is full");
   const auto at = [&](const std::string& name) { return std::ranges::find(store->names, name); };
   EXPECT_LT(at("own error"), at(key("ended", 1)));
@@ -200,7 +237,7 @@ TEST_F(ChangedStoreOfFailure, AKilledRankIsNamedWhereAKeyThatIsReadIsGone) {
 
 TEST_F(ChangedStoreOfFailure, AnOwnErrorIsReportedWhoeverSaysThatItIs) {
   put(*store_, "error/the disk is full", "1");
-  EXPECT_EQ(failure_message(group_, TrainError("the disk is full")), "the disk is full");
+  EXPECT_EQ(message_for(TrainError("the disk is full")), "the disk is full");
 }
 
 // The stranger has no secret.
@@ -211,7 +248,7 @@ TEST_F(ChangedStoreOfFailure, OfRanksWithOneSecretOneReports) {
   const auto message_of_rank = [&](int rank, const std::exception& error) {
     group_.rank = rank;
     group_.join_result.served_by_rank_0.reset();
-    return failure_message(group_, error).value_or("nothing");
+    return message_for(error);
   };
   EXPECT_EQ(message_of_rank(1, full), full.what());
   EXPECT_EQ(message_of_rank(1, full), full.what());  // the name is its own
