@@ -273,8 +273,8 @@ struct TextPart {
 // stays mapped.
 class TextWindows : public Dataset {
  public:
-  // Throws TrainError, which names the file: one that cannot be read, is empty, or whose part is
-  // shorter than a window and its target.
+  // Throws TrainError, which names the file: one that cannot be read, is empty, compressed or in
+  // UTF-16, or whose part is shorter than a window and its target.
   TextWindows(const std::filesystem::path& path, std::int64_t length, TextPart part = {});
 
   std::int64_t size() const override { return (std::ssize(bytes_) - 1) / length_; }

@@ -5,12 +5,16 @@
 
 #include "bridge/base/message_text.h"
 #include "trainer_template/runtime/data/windows.h"
+#include "trainer_template/runtime/formats/plain_text.h"
 
 namespace torchbridge::train {
 
 TextWindows::TextWindows(const std::filesystem::path& path, std::int64_t length, TextPart part)
     : file_(path), length_(length) {
   const auto all = file_.bytes();
+  const std::string other =
+      why_no_plain_text({reinterpret_cast<const char*>(all.data()), all.size()});
+  if (!other.empty()) throw TrainError(formatted("{}: {}", path.string(), other));
   const auto at = [&](double fraction) {
     return static_cast<std::size_t>(fraction * static_cast<double>(all.size()));
   };

@@ -11,6 +11,7 @@
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
+#include "trainer_template/runtime/formats/plain_text.h"
 
 namespace torchbridge::train {
 namespace {
@@ -92,13 +93,7 @@ char other_separator(std::string_view text, char expected) {
 
 // What a file is that is no table of this separator; empty for one that may be.
 std::string other_format(std::string_view text, char separator) {
-  if (text.starts_with("\x1f\x8b")) return "is compressed by gzip: uncompress it with gunzip";
-  if (text.starts_with(std::string_view("\xff\xfe\0\0", 4)) ||
-      text.starts_with(std::string_view("\0\0\xfe\xff", 4)))
-    return "is UTF-32 text: save it as UTF-8";
-  const bool is_little = text.starts_with("\xff\xfe"), is_big = text.starts_with("\xfe\xff");
-  if (is_little || is_big || text.substr(0, 4).find('\0') != std::string_view::npos)
-    return "is UTF-16 text, or no text: save it as UTF-8";
+  if (std::string other = why_no_plain_text(text); !other.empty()) return other;
   // The file's end may have an LF of its own.
   const std::string_view first_line = text.substr(0, text.find('\n'));
   if (first_line.find('\r') < first_line.size() - 1)

@@ -93,6 +93,7 @@ TEST(TextWindows, PartsOfAFileDoNotOverlap) {
 }
 
 TEST(TextWindows, NamesTheError) {
+  using namespace std::string_literals;
   TemporaryFolder folder;
   folder.write("short.txt", "ab");
   folder.write("empty.txt", "");
@@ -100,6 +101,24 @@ TEST(TextWindows, NamesTheError) {
       contains(error_of([&] { TextWindows(folder / "short.txt", 2); }), "short.txt: has 2 bytes"));
   EXPECT_TRUE(contains(error_of([&] { TextWindows(folder / "empty.txt", 2); }), "empty.txt"));
   EXPECT_TRUE(contains(error_of([&] { TextWindows(folder / "none.txt", 2); }), "none.txt"));
+  const std::pair<std::string, std::string> kOthers[] = {
+      {"\x1f\x8b\x08", "is compressed by gzip"},
+      {"BZh91AY", "is compressed by bzip2"},
+      {"\xfd"
+       "7zXZ\0"s,
+       "is compressed by xz"},
+      {"\x28\xb5\x2f\xfd", "is compressed by zstd"},
+      {"PK\3\4", "is a ZIP archive"},
+      {"\xff\xfe"
+       "a\0"s,
+       "is UTF-16 text"},
+      {"a\0b\0"s, "is UTF-16 text"},
+      {"\xff\xfe\0\0"s, "is UTF-32 text"}};
+  for (const auto& [begin, expected] : kOthers) {
+    folder.write("other.txt", begin + " and more bytes");
+    const std::string error = error_of([&] { TextWindows(folder / "other.txt", 2); });
+    EXPECT_TRUE(contains(error, "other.txt: " + expected)) << error;
+  }
 }
 
 TEST(Table, OneColumnIsTheTarget) {
