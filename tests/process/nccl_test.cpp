@@ -218,6 +218,11 @@ TEST_F(Nccl, ARankThatComesLateToTheEndOfASubgroupDoesNotEndTheJob) {
   expect_success(ranks);
 }
 
+TEST_F(Nccl, ARankThatIsLateForTheNextSubgroupIsNamed) {
+  Ranks ranks = run(3, "late-subgroup", "");
+  expect_one_own_line(ranks, 3, late_line(2));
+}
+
 // The rank reports it although the others have ended in order, with the store.
 TEST_F(Nccl, ACommunicatorThatDoesNotEndIsOneLine) {
   if (!std::getenv("TORCHBRIDGE_COMPLETE")) GTEST_SKIP() << "TORCHBRIDGE_COMPLETE=1 runs it";

@@ -48,6 +48,7 @@ struct CUstream_st {};
 struct ncclComm {
   int rank, size;
   std::vector<int> peers{};  // connections to other ranks: of rank 0 to all, of the others to it
+  bool is_ended = false;
 };
 
 namespace {
@@ -83,14 +84,17 @@ int listen_on_loopback() {
   return listener;
 }
 
-// Of the rank that made the id, which has its address: each other rank connects to it, and goes on
-// when all have.
-int root_listener = -1;
+sockaddr_in address_of(int listener) {
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  return address;
+}
 
-ncclResult_t meet(const ncclUniqueId& id, ncclComm& comm) {
-  if (root_listener < 0) {
-    sockaddr_in root{};
-    std::memcpy(&root, id.internal, sizeof root);
+// Each other rank connects to the first, and goes on when all have. `listener`: of the first, which
+// is closed; else -1.
+ncclResult_t meet(int listener, sockaddr_in root, ncclComm& comm) {
+  if (listener < 0) {
     const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     char byte = 0;
     const bool has_met =
@@ -100,15 +104,49 @@ ncclResult_t meet(const ncclUniqueId& id, ncclComm& comm) {
     return has_met ? ncclSuccess : ncclRemoteError;
   }
   while (static_cast<int>(comm.peers.size()) + 1 < comm.size)
-    comm.peers.push_back(accept4(root_listener, nullptr, nullptr, SOCK_CLOEXEC));
+    comm.peers.push_back(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
   for (const int peer : comm.peers) (void)send(peer, "!", 1, MSG_NOSIGNAL);
-  close(std::exchange(root_listener, -1));
+  close(listener);
   return ncclSuccess;
 }
 
-// Once for each communicator.
+// What a rank says as a communicator is split, and hears of all others.
+struct Share {
+  int rank, color;
+  sockaddr_in address;
+};
+
+bool receive(int peer, Share& share) {
+  return recv(peer, &share, sizeof share, MSG_WAITALL) == sizeof share;
+}
+
+std::vector<Share> gather(const ncclComm& comm, const Share& own) {
+  std::vector<Share> all = {own};
+  Share share{};
+  if (comm.rank > 0) {
+    (void)send(comm.peers[0], &own, sizeof own, MSG_NOSIGNAL);
+    while (static_cast<int>(all.size()) < comm.size && receive(comm.peers[0], share))
+      all.push_back(share);
+    return all;
+  }
+  for (const int peer : comm.peers) {
+    if (receive(peer, share)) all.push_back(share);
+  }
+  // Each gets as many as there are others, in whose place its own comes again.
+  for (const int peer : comm.peers) {
+    for (std::size_t i = 1; i < all.size(); ++i)
+      (void)send(peer, &all[comm.peers[i - 1] == peer ? 0 : i], sizeof share, MSG_NOSIGNAL);
+  }
+  return all;
+}
+
+// The listener of the rank that made the id, which has its address.
+int root_listener = -1;
+
+// NCCL frees it.
 void part(ncclComm& comm) {
-  const std::vector<int> peers = std::exchange(comm.peers, {});
+  if (std::exchange(comm.is_ended, true)) std::abort();
+  const std::vector<int>& peers = comm.peers;
   for (const int peer : peers) shutdown(peer, SHUT_WR);
   char byte = 0;
   for (const int peer : peers) {
@@ -240,10 +278,8 @@ FAKE ncclResult_t ncclGetVersion(int* version) { return *version = NCCL_VERSION_
 FAKE const char* ncclGetErrorString(ncclResult_t) { return "a fake error"; }
 FAKE const char* ncclGetLastError(ncclComm_t) { return "a fake error"; }
 FAKE ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  sockaddr_in address{};
-  socklen_t size = sizeof address;
   root_listener = listen_on_loopback();
-  getsockname(root_listener, reinterpret_cast<sockaddr*>(&address), &size);
+  const sockaddr_in address = address_of(root_listener);
   std::memcpy(id->internal, &address, sizeof address);
   return ncclSuccess;
 }
@@ -255,14 +291,30 @@ FAKE ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueI
     wait_forever();
   }
   *comm = new ncclComm{rank, size};
-  return meet(id, **comm);
+  sockaddr_in root{};
+  std::memcpy(&root, id.internal, sizeof root);
+  return meet(std::exchange(root_listener, -1), root, **comm);
 }
-FAKE ncclResult_t ncclCommSplit(ncclComm_t comm, int, int, ncclComm_t* part, ncclConfig_t*) {
+FAKE ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part,
+                                ncclConfig_t*) {
   if (plan.what == std::string("split")) {
     if (comm->rank == plan.in) return ncclSystemError;
     wait_forever();
   }
-  return *part = new ncclComm{comm->rank, comm->size}, ncclSuccess;
+  const int listener = listen_on_loopback();
+  const std::vector<Share> all = gather(*comm, {comm->rank, color, address_of(listener)});
+  const Share* first = nullptr;
+  int size = 0;
+  for (const Share& share : all) {
+    if (share.color != color) continue;
+    ++size;
+    if (first == nullptr || share.rank < first->rank) first = &share;
+  }
+  const bool is_first = first->rank == comm->rank;
+  if (!is_first || color == NCCL_SPLIT_NOCOLOR) close(listener);
+  if (color == NCCL_SPLIT_NOCOLOR) return *part = nullptr, ncclSuccess;
+  *part = new ncclComm{key, size};
+  return meet(is_first ? listener : -1, first->address, **part);
 }
 FAKE ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
   return *error = has_network_error ? ncclRemoteError : ncclSuccess, ncclSuccess;
@@ -302,7 +354,7 @@ FAKE ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t, ncclDat
     }).detach();
   if (what == "blocks") {
     while (is_stuck) std::this_thread::yield();
-    return ncclRemoteError;
+    return ncclInternalError;  // of its sockets after an abort
   }
   return is_error ? ncclUnhandledCudaError : ncclSuccess;
 }

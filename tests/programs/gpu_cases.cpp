@@ -330,6 +330,22 @@ void end_a_subgroup(c10::DeviceType type) {
       }));
 }
 
+// For the next subgroup, before which NCCL closes the one before with the other ranks of the node.
+void be_late_for_a_subgroup(c10::DeviceType type) {
+  GroupOptions options;
+  options.device_id = c10::Device(type);
+  options.timeout = std::chrono::seconds(5);
+  std::exit(run_job(
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
+      [&](ProcessGroup& group) {
+        for (int i = 0; i < 2; ++i) {
+          if (i == 1 && group.rank() == group.world_size() - 1) pause_forever();
+          group.new_group(ranks_from(0, 1, group.world_size()))
+              ->sum(at::zeros({1000}, at::device(type)));
+        }
+      }));
+}
+
 // As Python's ranks: no heartbeat, and the timeout does not come first.
 void train_unwatched(c10::DeviceType type) {
   GroupOptions options;
@@ -459,6 +475,7 @@ const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
     {"interface", find_interface},
     {"kept", keep_a_tensor},
     {"late", be_late},
+    {"late-subgroup", be_late_for_a_subgroup},
     {"lazy", connect_lazily},
     {"open", open_library},
     {"overlap", overlap_copies},

@@ -9,6 +9,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <shared_mutex>
 #include <string>
@@ -20,6 +21,9 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace torchbridge::train {
+
+// How long an abort may take, and the orderly end of connections to which all ranks have come.
+inline constexpr std::chrono::milliseconds kAbortTimeout{5000}, kEndTimeout{30'000};
 
 // The error of an aborted collective, which does not name the cause.
 inline constexpr const char* kAbortedCollective =
@@ -48,15 +52,22 @@ class Connections {
     const std::scoped_lock lock(mutex_);
     links_.erase(handle);
   }
-  // A group that the program has left, and how it ends: not before end_kept(), but at once after
-  // keep_no_more(). Waits for no abort.
-  void keep(std::shared_ptr<void> group, std::function<void()> end) {
-    const std::scoped_lock lock(kept_mutex_);
-    if (!keeps_no_more_) kept_.push_back({std::move(group), std::move(end)});
+  // Before the orderly end of these, which NCCL must not abort then, nor is asked for an error.
+  void begin_end(const std::vector<Handle>& links) {
+    const std::scoped_lock lock(mutex_);
+    for (const Handle& link : links) *link = {[] {}, {}};
   }
-  bool has_kept() {
+  // A group that the program has left, and how it ends, in how long: not before end_kept(), but at
+  // once after keep_no_more(). Waits for no abort.
+  void keep(std::shared_ptr<void> group, std::function<void()> end,
+            std::chrono::milliseconds limit) {
     const std::scoped_lock lock(kept_mutex_);
-    return !kept_.empty();
+    if (!keeps_no_more_) kept_.push_back({std::move(group), std::move(end), limit});
+  }
+  // Of the latest of them; nothing where none is kept.
+  std::optional<std::chrono::milliseconds> kept_limit() {
+    const std::scoped_lock lock(kept_mutex_);
+    return kept_.empty() ? std::nullopt : std::optional(kept_.back().limit);
   }
   // Ends the latest of them, which may hang; it removes its connections.
   void end_kept() {
@@ -159,6 +170,7 @@ class Connections {
   struct Kept {
     std::shared_ptr<void> group;
     std::function<void()> end;
+    std::chrono::milliseconds limit{};
   };
 
   // Once. On a thread that may catch nothing; the backends after this one are aborted too.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <initializer_list>
 #include <iterator>
 #include <map>
 #include <sstream>
@@ -108,18 +109,25 @@ bool is_of_gloo(const std::exception& error) {
          place.find("gloo/", begin) != place.npos;
 }
 
-// Of this rank's own abort: the second is libtorch's, in the next call of NCCL.
-bool is_of_abort(const std::exception& error) {
-  const std::string text = one_line(error);
-  return text.find(kAbortedCollective) != std::string::npos ||
-         text.find("NCCL communicator was aborted") != std::string::npos;
+bool has_one_of(const std::string& text, std::initializer_list<const char*> parts) {
+  return std::ranges::any_of(
+      parts, [&](const char* part) { return text.find(part) != std::string::npos; });
 }
 
-// ncclRemoteError follows from another rank's error or end.
-bool is_reason_of_nccl(const std::exception& error) {
+// ncclRemoteError follows from another rank's error or end. So may each error of a call that this
+// rank's abort ends: NCCL's sockets give ncclInternalError then.
+bool is_reason_of_nccl(const BrokenGroup& group, const std::exception& error) {
   const std::string text = one_line(error);
-  return text.find("NCCL error") != std::string::npos &&
-         text.find("ncclRemoteError") == std::string::npos;
+  if (group.is_aborting) return has_one_of(text, {"ncclSystemError", "ncclUnhandledCudaError"});
+  return has_one_of(text, {"NCCL error"}) && !has_one_of(text, {"ncclRemoteError"});
+}
+
+// Of this rank's own abort: the second is libtorch's, in the next call of NCCL.
+bool is_of_abort(const BrokenGroup& group, const std::exception& error) {
+  const std::string text = one_line(error);
+  return has_one_of(text, {kAbortedCollective, "NCCL communicator was aborted"}) ||
+         (group.is_aborting && has_one_of(text, {"NCCL error"}) &&
+          !is_reason_of_nccl(group, error));
 }
 
 void offer_reason(const BrokenGroup& group, const std::exception& error) {
@@ -263,11 +271,11 @@ std::string loss_error(const BrokenGroup& group, const std::vector<int>& unended
         "or in another part of the program{}",
         with_hosts(group, behind), interfaces_note(group));
   }
-  if (auto reason = offered_reason(group); reason && !is_reason_of_nccl(error))
-    return *std::move(reason);
+  if (is_reason_of_nccl(group, error)) return one_line(error);
+  if (auto reason = offered_reason(group)) return *std::move(reason);
   // An error of another rank's backend may follow from that of this rank, which has a text then.
   if (group.backend_error != c10d::ErrorType::SUCCESS ||
-      (cause != c10d::ErrorType::SUCCESS && is_of_abort(error)))
+      (cause != c10d::ErrorType::SUCCESS && is_of_abort(group, error)))
     return "the backend's connections between the ranks failed; its own log has the reason "
            "(NCCL_DEBUG=WARN)";
   // No rank is missing. The error of a backend other than gloo has more than the loss of a
@@ -457,7 +465,7 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
     if (answer != StoreAnswer::kReady) throw std::runtime_error("no store");
     put_notice(store, group, own_cause(group, error));
     if (message) put_own_error(store, group);  // first: the reporter waits for "ended"
-    if (is_lost && is_reason_of_nccl(error)) offer_reason(group, error);
+    if (is_lost && is_reason_of_nccl(group, error)) offer_reason(group, error);
     put(store, key("ended", group.rank), group.is_stuck ? kStuck : "yes");
     if (group.rank == 0) publish_closed(group);
     if (message)

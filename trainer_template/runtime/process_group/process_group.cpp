@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
@@ -51,8 +52,6 @@ constexpr milliseconds kNcclTimeout = std::chrono::minutes(10),
 // How much longer than its timeout a collective may be in the call that begins it, so that the
 // backend's own error comes first.
 constexpr milliseconds kAfterTimeout{1000};
-// Of the abort watchdog: message_for() and the end of the group take about two seconds.
-constexpr milliseconds kAbortTimeout{5000};
 // Of message_for() after an abort that took most of that time.
 constexpr milliseconds kToReport{2500};
 // How much longer than for a heartbeat a rank waits for an answer of the store, which serves all
@@ -276,16 +275,27 @@ struct ProcessGroup::State {
     report_and_exit(uncaught);
   }
 
-  // Of subgroups that the program has left. `limit`: until the other ranks of the node come too.
-  void end_kept(milliseconds limit) {
-    while (connections->has_kept()) {
-      AbortWatchdog watchdog(limit, [this, limit] {
+  // Of subgroups that the program has left, once all ranks have come to the end.
+  void end_kept() {
+    while (const auto limit = connections->kept_limit()) {
+      AbortWatchdog watchdog(*limit, [this, limit] {
         report_and_exit(std::runtime_error(formatted(
-            "the connections of an earlier subgroup did not close within {}", seconds(limit))));
+            "the connections of an earlier subgroup did not close within {}", seconds(*limit))));
       });
       watchdog.start();
       connections->end_kept();
     }
+  }
+  // The same as a collective: NCCL waits until the other ranks of the node come too.
+  void meet_and_end_kept() {
+    connections->begin_collective(/*is_of_all=*/true);
+    const auto end = c10::make_scope_exit([&] { connections->end_collective(); });
+    AbortWatchdog watchdog(request.timeout, [this] {
+      backend_error = c10d::ErrorType::TIMEOUT;
+      report_and_exit(c10::DistBackendError({__func__, __FILE__, __LINE__}, kAbortedCollective));
+    });
+    if (connections->kept_limit()) watchdog.start();
+    while (connections->kept_limit()) connections->end_kept();
   }
 
   // On the heartbeat's thread, which goes on, because the other ranks would take one without
@@ -659,7 +669,7 @@ std::vector<std::vector<int>> ProcessGroup::nodes() {
 // Every rank counts all subgroups, so that all agree on the names of later ones.
 std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(
     const std::vector<std::vector<int>>& partition) {
-  state_->end_kept(state_->request.timeout);
+  state_->meet_and_end_kept();
   const QuietC10d quiet(QuietC10d::kError);  // as in join()
   std::unique_ptr<Subgroup> own;
   for (const std::vector<int>& ranks : partition) {
@@ -699,7 +709,7 @@ bool ProcessGroup::all_meet(const std::string& place, milliseconds timeout) try 
 void ProcessGroup::leave() {
   failpoint("exit");
   meet_at_the_end(/*is_whole=*/true);
-  state_->end_kept(kAbortTimeout);
+  state_->end_kept();
   shut_down();
   state_->connections->keep_no_more();
   if (state_->heartbeat) state_->heartbeat->leave();

@@ -23,9 +23,6 @@ constexpr std::chrono::milliseconds kLeaveTimeout{10'000};
 // The host waits a little longer, so that the backend's own error comes first.
 constexpr std::chrono::milliseconds kLeaveWait = kLeaveTimeout + std::chrono::seconds(1);
 
-// Of the backend's own end, once all ranks have come to it.
-constexpr std::chrono::seconds kEndTimeout{30};
-
 // Instead of wait(). NCCL's barrier has no timeout of its own: wait() without a time would be for
 // the GPU, which nothing ends where no heartbeat is. With one, and after an error, it would abort,
 // which may hang, and ends a job in which a rank only leaves a subgroup late.
@@ -177,6 +174,7 @@ void RankGroup::shut_down() {
         formatted("the backend did not end its connections within {}", seconds(kEndTimeout))));
   });
   watchdog.start();
+  formed_->connections()->begin_end(formed_->handles());
   c10d()->shutdown();
   release();
 }
@@ -189,12 +187,16 @@ bool RankGroup::is_on_gpu() const {
 
 void RankGroup::keep_until_end(bool is_orderly) {
   const std::shared_ptr<FormedGroup> group = std::move(formed_);
-  group->connections()->keep(group, [group = group.get(), is_orderly] {
-    if (is_orderly)
-      group->group->shutdown();
-    else
-      group->connections()->abort(group->handles());
-  });
+  const auto connections = group->connections();
+  const auto abort = [group = group.get()] { group->connections()->abort(group->handles()); };
+  const auto shut_down = [group = group.get()] {
+    group->connections()->begin_end(group->handles());
+    group->group->shutdown();
+  };
+  if (is_orderly)
+    connections->keep(group, shut_down, kEndTimeout);
+  else
+    connections->keep(group, abort, kAbortTimeout);
 }
 
 Subgroup::Subgroup(FormedGroup formed, std::vector<int> ranks, int rank)

@@ -22,14 +22,16 @@ TEST(Connections, KeepAGroupWhileAnAbortIsInProgress) {
   has_begun.get_future().wait();
   auto group = std::make_shared<int>(7);
   const std::weak_ptr<int> kept = group;
-  connections.keep(std::move(group), [] {});
+  connections.keep(
+      std::move(group), [] {}, kAbortTimeout);
   EXPECT_FALSE(kept.expired());
   may_end.set_value();
   abort.get();
   connections.keep_no_more();
   EXPECT_TRUE(kept.expired());
-  connections.keep(std::make_shared<int>(8), [] {});
-  EXPECT_FALSE(connections.has_kept()) << "nothing would end it";
+  connections.keep(
+      std::make_shared<int>(8), [] {}, kAbortTimeout);
+  EXPECT_FALSE(connections.kept_limit()) << "nothing would end it";
 }
 
 TEST(Connections, AbortWhatAnExceptionLeftBeforeItEnds) {
@@ -37,10 +39,21 @@ TEST(Connections, AbortWhatAnExceptionLeftBeforeItEnds) {
   int aborts_of_kept = 0, aborts_of_others = 0;
   connections.add({[&] { ++aborts_of_others; }, {}});
   const auto link = connections.add({[&] { ++aborts_of_kept; }, {}});
-  connections.keep(std::make_shared<int>(7), [&] { connections.abort({link}); });
+  connections.keep(
+      std::make_shared<int>(7), [&] { connections.abort({link}); }, kAbortTimeout);
   connections.end_kept();
   EXPECT_EQ(aborts_of_kept, 1);
   EXPECT_EQ(aborts_of_others, 0);
+}
+
+// NCCL would abort a communicator that it has destroyed.
+TEST(Connections, WhatHasBegunToEndIsNotAborted) {
+  Connections connections;
+  const auto link = connections.add(
+      {[] { ADD_FAILURE() << "aborted"; }, [] { return c10d::ErrorType::COMM_ERROR; }});
+  connections.begin_end({link});
+  EXPECT_EQ(connections.error(), c10d::ErrorType::SUCCESS);
+  connections.abort();
 }
 
 // What a collective returns after an error is wrong, so the thread that reads it must not take the

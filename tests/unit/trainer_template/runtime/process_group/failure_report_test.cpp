@@ -122,6 +122,19 @@ TEST_F(FailureReport, TheReasonIsThatOfTheRankWhoseNcclKnowsIt) {
   group_.rank = 1;
   const std::string message = message_of(remote);
   EXPECT_TRUE(message.starts_with("rank 0 on ") && message.ends_with(": " + system)) << message;
+  store_->deleteKey("reporter");
+  group_.backend_error = c10d::ErrorType::COMM_ERROR;
+  EXPECT_EQ(message_of(system), system);
+}
+
+// NCCL's sockets fail so where the abort of this rank ends a call that connects.
+TEST_F(FailureReport, AnErrorOfACallThatItsOwnAbortEndsIsNoReason) {
+  const std::string aborted = "NCCL error in: ncclInternalError: Internal check failed";
+  group_.is_aborting = true;
+  other_ends(c10d::ErrorType::COMM_ERROR);
+  EXPECT_TRUE(message_of(aborted).starts_with("the backend's connections between the ranks failed"))
+      << message_of(aborted);
+  EXPECT_FALSE(store_->check({"reason"}));
 }
 
 // The other rank has not ended: it waits for its GPU, or is lost.
