@@ -6,7 +6,7 @@
 
 #include "bridge/base/message_text.h"
 #include "bridge/base/random_number.h"
-#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/launchers/launchers.h"
 #include "bridge/core/nested_launch.h"
 #include "bridge/net/address.h"
 #include "bridge/step/step_plan.h"

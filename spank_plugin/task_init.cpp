@@ -11,7 +11,7 @@
 #include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
 #include "bridge/core/exported_values.h"
-#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/launchers/launchers.h"
 #include "bridge/core/nested_launch.h"
 #include "bridge/net/address.h"
 #include "bridge/step/node_check.h"

@@ -2,13 +2,7 @@
 
 #include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
-#include "bridge/core/launchers/flux.h"
-#include "bridge/core/launchers/hydra.h"
-#include "bridge/core/launchers/jsrun.h"
-#include "bridge/core/launchers/openmpi.h"
-#include "bridge/core/launchers/pals.h"
-#include "bridge/core/launchers/pmix.h"
-#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/launchers/launchers.h"
 
 namespace torchbridge {
 namespace {

@@ -1,6 +1,6 @@
 #include "bridge/base/message_text.h"
 #include "bridge/core/launcher.h"
-#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/launchers/launchers.h"
 #include "bridge/launch/launch.h"
 #include "bridge/launch/launch_from.h"
 #include "bridge/launch/publish_store.h"

@@ -11,8 +11,7 @@
 
 #include "bridge/base/hostlist.h"
 #include "bridge/base/message_text.h"
-#include "bridge/core/launchers/pals.h"
-#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/launchers/launchers.h"
 #include "bridge/core/user_values.h"
 #include "bridge/launch/publish_store.h"
 #include "bridge/net/address.h"

@@ -4,7 +4,7 @@
 
 #include "bridge/base/hostlist.h"
 #include "bridge/core/endpoint.h"
-#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/launchers/launchers.h"
 #include "bridge/core/task_map.h"
 #include "bridge/core/torch_env.h"
 #include "bridge/step/explain.h"

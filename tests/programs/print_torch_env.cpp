@@ -6,7 +6,7 @@
 
 #include "bridge/core/endpoint.h"
 #include "bridge/core/launch_options.h"
-#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/launchers/launchers.h"
 #include "bridge/core/task_map.h"
 #include "bridge/core/torch_env.h"
 

@@ -1,5 +1,4 @@
-#include "bridge/core/launchers/flux.h"
-
+#include "bridge/core/launchers/launchers.h"
 #include "bridge/core/launchers/variable_reader.h"
 
 namespace torchbridge {

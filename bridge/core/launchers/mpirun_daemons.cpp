@@ -7,7 +7,7 @@
 #include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
 #include "bridge/core/launch_facts.h"
-#include "bridge/core/launchers/pmix.h"
+#include "bridge/core/launchers/launchers.h"
 
 namespace torchbridge {
 namespace {

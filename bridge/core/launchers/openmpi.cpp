@@ -1,7 +1,5 @@
-#include "bridge/core/launchers/openmpi.h"
-
 #include "bridge/base/message_text.h"
-#include "bridge/core/launchers/pmix.h"
+#include "bridge/core/launchers/launchers.h"
 #include "bridge/core/launchers/variable_reader.h"
 
 namespace torchbridge {

@@ -1,8 +1,7 @@
-#include "bridge/core/launchers/pals.h"
-
 #include <cstring>
 
 #include "bridge/base/message_text.h"
+#include "bridge/core/launchers/launchers.h"
 #include "bridge/core/launchers/variable_reader.h"
 
 namespace torchbridge {

@@ -1,6 +1,5 @@
-#include "bridge/core/launchers/pmix.h"
-
 #include "bridge/base/message_text.h"
+#include "bridge/core/launchers/launchers.h"
 
 namespace torchbridge {
 

@@ -1,5 +1,3 @@
-#include "bridge/core/launchers/slurm.h"
-
 #include <algorithm>
 #include <map>
 
@@ -7,6 +5,7 @@
 #include "bridge/base/hostlist.h"
 #include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
+#include "bridge/core/launchers/launchers.h"
 #include "bridge/core/launchers/variable_reader.h"
 #include "bridge/core/step_record.h"
 

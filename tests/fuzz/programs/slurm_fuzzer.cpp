@@ -2,7 +2,7 @@
 // every rank that the task map knows has a place of its own, and the variables read back as they
 // were written.
 #include "bridge/core/endpoint.h"
-#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/launchers/launchers.h"
 #include "bridge/core/task_map.h"
 #include "bridge/core/torch_env.h"
 #include "tests/fuzz/programs/expect.h"

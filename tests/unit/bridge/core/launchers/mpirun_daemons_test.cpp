@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bridge/core/launchers/openmpi.h"
+#include "bridge/core/launchers/launchers.h"
 #include "tests/support/recorded_environment.h"
 
 namespace torchbridge {

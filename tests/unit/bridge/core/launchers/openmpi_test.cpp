@@ -1,11 +1,7 @@
 // OpenMPI, Hydra, Flux and jsrun: valid and malformed variables.
-#include "bridge/core/launchers/openmpi.h"
-
 #include <gtest/gtest.h>
 
-#include "bridge/core/launchers/flux.h"
-#include "bridge/core/launchers/hydra.h"
-#include "bridge/core/launchers/jsrun.h"
+#include "bridge/core/launchers/launchers.h"
 #include "tests/support/recorded_environment.h"
 
 namespace torchbridge {

@@ -1,9 +1,8 @@
-#include "bridge/core/launchers/pals.h"
-
 #include <cstring>
 
 #include <gtest/gtest.h>
 
+#include "bridge/core/launchers/launchers.h"
 #include "tests/unit/bridge/core/launchers/pals_apinfo.h"
 
 namespace torchbridge {

@@ -1,7 +1,6 @@
-#include "bridge/core/launchers/slurm.h"
-
 #include <gtest/gtest.h>
 
+#include "bridge/core/launchers/launchers.h"
 #include "tests/support/recorded_environment.h"
 
 namespace torchbridge {
