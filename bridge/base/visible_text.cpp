@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "bridge/base/env_map.h"
-#include "bridge/base/utf8.h"
 
 namespace torchbridge {
 namespace {

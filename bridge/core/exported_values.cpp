@@ -7,7 +7,7 @@
 #include "bridge/base/host_text.h"
 #include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
-#include "bridge/base/utf8.h"
+#include "bridge/base/visible_text.h"
 #include "bridge/core/user_values.h"
 
 namespace torchbridge {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "bridge/base/utf8.h"
+#include "bridge/base/visible_text.h"
 
 namespace torchbridge {
 namespace {

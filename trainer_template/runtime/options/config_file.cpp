@@ -7,7 +7,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
-#include "bridge/base/utf8.h"
+#include "bridge/base/visible_text.h"
 #include "bridge/program/program.h"
 
 namespace torchbridge::train {
