@@ -15,7 +15,6 @@
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
 #include "bridge/base/take_until.h"
-#include "bridge/host/file_owner.h"
 #include "bridge/host/own_file.h"
 #include "bridge/supervision/guardian.h"
 #include "bridge/supervision/run_folder.h"

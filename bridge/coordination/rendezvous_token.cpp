@@ -9,7 +9,7 @@
 
 #include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"
-#include "bridge/host/file_owner.h"
+#include "bridge/host/own_file.h"
 #include "bridge/net/socket.h"
 #include "bridge/run_values/run_options.h"
 

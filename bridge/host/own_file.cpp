@@ -1,16 +1,15 @@
 #include "bridge/host/own_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
-#include "bridge/host/file_owner.h"
 
 namespace torchbridge {
 namespace {
@@ -50,6 +49,16 @@ Status check_file(const struct stat& file) {
 }
 
 }  // namespace
+
+std::string access_of_others(mode_t bits, const struct stat& file) {
+  if (file.st_uid != geteuid() && file.st_uid != 0)
+    return formatted("belongs to uid {}", file.st_uid);
+  if ((file.st_mode & bits) == 0) return "";
+  char text[32];
+  std::snprintf(text, sizeof text, "has the mode %04o",
+                static_cast<unsigned>(file.st_mode & 07777));
+  return text;
+}
 
 Result<int> open_own_file(const std::string& path) {
   const auto slash = path.rfind('/');

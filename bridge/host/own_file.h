@@ -1,6 +1,8 @@
-// A file in a place that several users share, opened only where no other user can exchange, change
-// or lock it.
+// Whether a file in a place that several users share is this user's alone, and such a file opened
+// only where no other user can exchange, change or lock it.
 #pragma once
+
+#include <sys/stat.h>
 
 #include <string>
 #include <string_view>
@@ -8,6 +10,14 @@
 #include "bridge/base/result.h"
 
 namespace torchbridge {
+
+// The bits of a file's mode for its group and for others.
+inline constexpr mode_t kWrite = S_IWGRP | S_IWOTH, kReadOrWrite = kWrite | S_IRGRP | S_IROTH;
+
+// What lets another user than this one and root do what `bits` allow, as a predicate: "belongs to
+// uid 1001", "has the mode 0664"; empty where nothing does. `file` is of fstat: of what is open,
+// and not of what a name led to.
+std::string access_of_others(mode_t bits, const struct stat& file);
 
 // The regular file at `path`, made with the mode 0600 where there is none, open to read and write;
 // close-on-exec. It and its folder belong to this user or root. Nobody else may read or write the

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "bridge/base/take_until.h"
-#include "bridge/host/sysfs.h"
+#include "bridge/host/text_file.h"
 
 namespace torchbridge {
 namespace {

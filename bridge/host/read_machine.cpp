@@ -10,7 +10,6 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
-#include "bridge/host/sysfs.h"
 #include "bridge/host/text_file.h"
 
 namespace torchbridge {

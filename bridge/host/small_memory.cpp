@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "bridge/base/message_text.h"
-#include "bridge/host/sysfs.h"
+#include "bridge/host/text_file.h"
 
 namespace torchbridge {
 namespace {
