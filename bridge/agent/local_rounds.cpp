@@ -1,6 +1,5 @@
 #include "bridge/agent/local_rounds.h"
 
-#include "bridge/agent/store_reservation.h"
 #include "bridge/base/message_text.h"
 #include "bridge/net/address.h"
 #include "bridge/run_values/restart_policy.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "bridge/agent/store_reservation.h"
 #include "bridge/agent/summary_file.h"
 #include "bridge/base/message_text.h"
 #include "bridge/core/agent_command.h"

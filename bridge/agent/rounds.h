@@ -6,6 +6,8 @@
 #include <string>
 #include <variant>
 
+#include "bridge/base/result.h"
+#include "bridge/core/endpoint.h"
 #include "bridge/host/exec_arguments.h"
 #include "bridge/net/socket.h"
 #include "bridge/run_values/run_report.h"
@@ -41,5 +43,17 @@ class Rounds {
   // They could not be started.
   virtual void conclude(const StartFailure& failure) = 0;
 };
+
+// The port on which rank 0 of an attempt serves the store.
+struct StoreReservation {
+  Socket socket;     // bound, not listening
+  Endpoint address;  // numeric
+};
+
+// A port of its own for each attempt, so that none finds the store of another: `port`, or a free
+// one where it is 0. An error names `option` where `host`, its value, is no address of this host,
+// and --master-port where the port is in use. `own` is as in reserve().
+Result<StoreReservation> reserve_store(const std::string& host, int port, const std::string& option,
+                                       int own = -1);
 
 }  // namespace torchbridge

@@ -1,4 +1,4 @@
-#include "bridge/agent/store_reservation.h"
+#include "bridge/agent/rounds.h"
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/message_text.h"
