@@ -9,8 +9,14 @@ namespace torchbridge {
 // the limit before.
 class RaisedDescriptorLimit {
  public:
-  RaisedDescriptorLimit();
-  ~RaisedDescriptorLimit();
+  RaisedDescriptorLimit() {
+    if (getrlimit(RLIMIT_NOFILE, &before_) != 0) return;
+    const rlimit most{before_.rlim_max, before_.rlim_max};
+    raised_ = setrlimit(RLIMIT_NOFILE, &most) == 0;
+  }
+  ~RaisedDescriptorLimit() {
+    if (raised_) setrlimit(RLIMIT_NOFILE, &before_);
+  }
   const rlimit& old() const { return before_; }  // for child processes
   RaisedDescriptorLimit(const RaisedDescriptorLimit&) = delete;
   RaisedDescriptorLimit& operator=(const RaisedDescriptorLimit&) = delete;
