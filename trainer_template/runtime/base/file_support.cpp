@@ -1,14 +1,20 @@
 #include "trainer_template/runtime/base/file_support.h"
 
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
+
+#include "bridge/base/message_text.h"
+#include "trainer_template/runtime/base/console.h"
 
 namespace torchbridge::train {
 namespace {
@@ -22,6 +28,11 @@ FirstErrors& first_errors() {
   static FirstErrors one;
   return one;
 }
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kLockTimeout{5};
+constexpr std::chrono::milliseconds kRetry{50};
 
 }  // namespace
 
@@ -51,6 +62,21 @@ int sync_descriptor(int descriptor) {
   const auto operation =
       S_ISDIR(status.st_mode) ? FileOperation::kSyncFolder : FileOperation::kSync;
   return is_unsupported(operation, status.st_dev, error) ? 0 : error;
+}
+
+bool lock_file(const Socket& file, const std::string& what) {
+  const auto deadline = Clock::now() + kLockTimeout;
+  while (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) {
+      print_message(formatted(
+          "{} cannot be locked ({}): a second run that uses it is not detected at its start", what,
+          std::strerror(errno)));
+      return true;
+    }
+    if (Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(kRetry);
+  }
+  return true;
 }
 
 }  // namespace torchbridge::train

@@ -20,7 +20,6 @@
 #include "bridge/net/host_names.h"
 #include "bridge/net/random_token.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/base/file_lock.h"
 #include "trainer_template/runtime/base/file_support.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint_format/publish.h"

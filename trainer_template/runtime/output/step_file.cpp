@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "bridge/base/message_text.h"
-#include "trainer_template/runtime/base/file_lock.h"
+#include "trainer_template/runtime/base/file_support.h"
 #include "trainer_template/runtime/output/backup_file.h"
 #include "trainer_template/runtime/output/output_error.h"
 
