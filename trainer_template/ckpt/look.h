@@ -1,4 +1,5 @@
-// Lists the checkpoints of a folder, and verifies checkpoints and files.
+// What torchbridge-ckpt does: lists the checkpoints of a folder, verifies them, and shows what they
+// hold.
 #pragma once
 
 #include <filesystem>
@@ -11,3 +12,7 @@ bool list(const std::filesystem::path& folder);
 // file has no checksum: only its format is checked. Prints a line for each valid item and for each
 // error. False if there is an error.
 bool verify(const std::filesystem::path& path);
+
+// Prints the manifest of a checkpoint and the tensors of each of its files, or the tensors of a
+// safetensors file. Does not verify checksums. Throws TrainError.
+void show(const std::filesystem::path& path);

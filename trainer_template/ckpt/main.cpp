@@ -8,7 +8,6 @@
 #include "bridge/program/pages.h"
 #include "bridge/program/program.h"
 #include "trainer_template/ckpt/look.h"
-#include "trainer_template/ckpt/show.h"
 
 using torchbridge::train::ExitCode;
 
