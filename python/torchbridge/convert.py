@@ -44,7 +44,7 @@ def _without(outer, name):
 
 
 def _fitted(names, known):
-    """Without what other programs put before them, if more of them are known so: as fitted_names.cpp does."""
+    """Without what other programs put before them, if more of them are known so: as fitted_names() does."""
     def count(variant):
         return len(known & set(variant)) if len(set(variant)) == len(variant) else 0
     return max([names, *([_without(outer, name) for name in names] for outer in OUTER_NAMES)], key=count)

@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <string_view>
+#include <unordered_set>
+#include <utility>
 
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros_like.h>
 #include <torchbridge/errors.h>
 
 #include "bridge/base/message_text.h"
-#include "trainer_template/runtime/checkpoint/fitted_names.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
@@ -17,7 +19,6 @@
 #include "trainer_template/runtime/optim/state_pieces.h"
 
 namespace torchbridge::train {
-
 namespace {
 
 // Null if the file must be mapped.
@@ -75,6 +76,55 @@ void check_finite(const NamedTensors& tensors, const char* what, const std::stri
   }
 }
 
+using NameSet = std::unordered_set<std::string>;
+
+// Of DistributedDataParallel and of torch.compile.
+constexpr std::string_view kWrappers[] = {"module.", "_orig_mod."};
+// What the model of another program may have before the names of this one: nothing, nanoGPT's and
+// transformers' module.
+constexpr std::string_view kOuterNames[] = {"", "transformer.", "model."};
+
+std::string_view without_wrappers(std::string_view name) {
+  for (bool has_one = true; has_one;) {
+    has_one = false;
+    for (const std::string_view wrapper : kWrappers) {
+      if (!name.starts_with(wrapper)) continue;
+      name.remove_prefix(wrapper.size());
+      has_one = true;
+    }
+  }
+  return name;
+}
+
+NameSet names_of(const ModelTensors& model) {
+  NameSet names;
+  for (const auto& [name, tensor] : model.all()) names.insert(name);
+  for (const auto& [name, first] : model.aliases) names.insert(name);
+  return names;
+}
+
+NamedTensors without(std::string_view outer, const NamedTensors& tensors) {
+  NamedTensors shorter;
+  for (const auto& [name, tensor] : tensors) {
+    std::string_view rest = without_wrappers(name);
+    // Lightning's module holds the wrapped model: "model._orig_mod.".
+    if (rest.starts_with(outer)) rest = without_wrappers(rest.substr(outer.size()));
+    shorter.emplace_back(rest, tensor);
+  }
+  return shorter;
+}
+
+// How many tensors the model knows; 0 if two of them have the same name.
+std::size_t known_in(const NamedTensors& tensors, const NameSet& known) {
+  NameSet seen;
+  std::size_t count = 0;
+  for (const auto& [name, tensor] : tensors) {
+    if (!seen.insert(name).second) return 0;
+    count += known.count(name);
+  }
+  return count;
+}
+
 }  // namespace
 
 NeededFiles needed_files(Optimizer& optimizer, ProcessGroup& group) {
@@ -127,6 +177,20 @@ void init_from(const std::filesystem::path& file, const ModelTensors& model, Pro
                  model.all(), file.string());
     check_finite(model.parameters, "weights", file.string());
   });
+}
+
+NamedTensors fitted_names(const NamedTensors& tensors, const ModelTensors& model) {
+  const NameSet known = names_of(model);
+  NamedTensors best = tensors;
+  std::size_t most = known_in(tensors, known);
+  for (const std::string_view outer : kOuterNames) {
+    NamedTensors shorter = without(outer, tensors);
+    const std::size_t count = known_in(shorter, known);
+    if (count <= most) continue;
+    most = count;
+    best = std::move(shorter);
+  }
+  return best;
 }
 
 }  // namespace torchbridge::train

@@ -26,4 +26,9 @@ void load_checkpoint(const SelectedCheckpoint& checkpoint, const ModelTensors& m
 // has no such file.
 NamedTensors tensors_of_file(const SelectedCheckpoint& checkpoint, const std::string& file);
 
+// Takes prefixes of wrappers and of other programs' models ("module.", "_orig_mod.",
+// "transformer.", "model.") off the names that have them, if the model knows more of the names
+// then. Else the tensors as they are.
+NamedTensors fitted_names(const NamedTensors& tensors, const ModelTensors& model);
+
 }  // namespace torchbridge::train

@@ -14,7 +14,6 @@
 #include "tests/support/growth.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/checkpoint/dcp.h"
-#include "trainer_template/runtime/checkpoint/fitted_names.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
