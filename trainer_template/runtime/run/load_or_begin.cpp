@@ -18,7 +18,7 @@
 #include "trainer_template/runtime/base/own_name.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/load.h"
-#include "trainer_template/runtime/checkpoint_format/fingerprint.h"
+#include "trainer_template/runtime/checkpoint_format/checksum.h"
 #include "trainer_template/runtime/run/agreement.h"
 #include "trainer_template/runtime/training/accumulation.h"
 

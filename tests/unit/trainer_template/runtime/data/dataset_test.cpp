@@ -10,7 +10,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/token_files.h"
-#include "trainer_template/runtime/checkpoint_format/fingerprint.h"
+#include "trainer_template/runtime/checkpoint_format/checksum.h"
 
 namespace torchbridge::train {
 namespace {

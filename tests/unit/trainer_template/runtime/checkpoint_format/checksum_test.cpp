@@ -1,10 +1,8 @@
-#include "trainer_template/runtime/checkpoint_format/fingerprint.h"
+#include "trainer_template/runtime/checkpoint_format/checksum.h"
 
 #include <vector>
 
 #include <gtest/gtest.h>
-
-#include "trainer_template/runtime/checkpoint_format/checksum.h"
 
 namespace torchbridge::train {
 namespace {
