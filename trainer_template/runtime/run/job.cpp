@@ -1,8 +1,15 @@
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <c10/util/Flags.h>
 #include <torchbridge/errors.h>
 #include <torchbridge/process_group.h>
@@ -16,12 +23,53 @@
 #include "trainer_template/runtime/base/failpoint.h"
 #include "trainer_template/runtime/run/kill_when_stopped.h"
 #include "trainer_template/runtime/run/stopped_rank_watch.h"
-#include "trainer_template/runtime/run/uncaught.h"
 
 C10_DECLARE_int(caffe2_log_level);
 
 namespace torchbridge::train {
 namespace {
+
+std::atomic<int> own_rank{0};
+std::atomic<ProcessGroup*> own_group{nullptr};
+std::atomic<bool> is_failure_reported{false};
+
+[[noreturn]] void print_and_abort() {
+  std::string text = "std::terminate was called without an exception";
+  try {
+    if (const std::exception_ptr exception = std::current_exception())
+      std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    // Of a destructor, after the error that they follow from.
+    const bool is_of_group = dynamic_cast<const c10::AcceleratorError*>(&error) ||
+                             dynamic_cast<const c10::DistError*>(&error);
+    if (is_of_group && is_failure_reported) _exit(static_cast<int>(ExitCode::kFailed));
+    ProcessGroup* const group = own_group;
+    if (is_of_group && group) group->report_and_exit(error);
+    text = one_line(error);
+  } catch (...) {
+    text = "an exception of another type than std::exception";
+  }
+  print_error(own_rank, text);
+  std::abort();
+}
+
+// From now on std::terminate prints the exception as this rank's error, in one line, and ends the
+// process by SIGABRT. It is called for an exception that leaves a thread, and for one of a
+// destructor. Call it before record_failures(), which then still writes the error file.
+void print_uncaught(int rank) {
+  own_rank = rank;
+  is_failure_reported = false;
+  std::set_terminate(print_and_abort);
+}
+
+// After an error of a kernel the destructors of the GPU's memory throw it, and those of c10d's
+// groups one of their own, also while it unwinds already. From now on the group then reports it
+// (ProcessGroup::report_and_exit); null: no longer.
+void report_group_errors_by(ProcessGroup* group) { own_group = group; }
+
+// Once the failure of the job is reported, by this rank or another: such an error, as of a tensor
+// that outlives the group, ends the process without a line, by ExitCode::kFailed.
+void report_no_group_errors() { is_failure_reported = true; }
 
 // c10d prints several lines of warnings a rank about lost connections, which would hide the one
 // line of the error.
