@@ -16,7 +16,7 @@
 #include "bridge/base/message_text.h"
 #include "bridge/base/write_all.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/output/output_error.h"
+#include "trainer_template/runtime/output/output_file.h"
 
 namespace torchbridge::train {
 namespace {

@@ -12,8 +12,7 @@
 
 #include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/file_support.h"
-#include "trainer_template/runtime/output/backup_file.h"
-#include "trainer_template/runtime/output/output_error.h"
+#include "trainer_template/runtime/output/output_file.h"
 
 namespace torchbridge::train {
 namespace {

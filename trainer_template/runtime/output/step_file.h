@@ -29,7 +29,7 @@ class StepFile {
  public:
   // Truncates the file behind the lines of this run up to `start.step`, so that it has each step
   // once. A file of another run is emptied. Before lines of another run are removed, or lines after
-  // the step to which this run goes back, the file is copied (backup_file.h). The file is locked
+  // the step to which this run goes back, the file is copied (output_file.h). The file is locked
   // while this lives. Throws TrainError, which names the file and `option`, such as "--metrics", if
   // the file cannot be written, does not begin as lines of a StepFile do, or is locked by another
   // process. An empty path writes nothing; a pipe or a terminal is neither truncated nor locked.

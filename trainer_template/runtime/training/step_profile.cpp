@@ -18,8 +18,7 @@
 #include "bridge/base/random_number.h"
 #include "bridge/net/socket.h"
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/output/backup_file.h"
-#include "trainer_template/runtime/output/output_error.h"
+#include "trainer_template/runtime/output/output_file.h"
 
 namespace torchbridge::train {
 

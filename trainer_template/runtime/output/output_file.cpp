@@ -1,15 +1,13 @@
-#include "trainer_template/runtime/output/backup_file.h"
+#include "trainer_template/runtime/output/output_file.h"
 
 #include <fcntl.h>
 
 #include <cerrno>
 #include <system_error>
 
-#include "bridge/base/message_text.h"
 #include "bridge/net/socket.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/file_support.h"
-#include "trainer_template/runtime/output/output_error.h"
 
 namespace torchbridge::train {
 namespace {
