@@ -19,7 +19,6 @@
 #include <torchbridge/backend.h>
 #include <torchbridge/errors.h>
 
-#include "backends/nccl/nccl_gpus.h"
 #include "backends/nccl/nccl_options.h"
 #include "backends/nccl/nccl_versions.h"
 #include "backends/nccl/stalled_counter.h"

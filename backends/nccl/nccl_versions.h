@@ -1,9 +1,13 @@
-// Compares the three versions of NCCL that meet in a process.
+// What depends on NCCL's version: whether the three that meet in a process fit each other, and
+// which GPUs it takes for the same.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include "trainer_template/runtime/backends/cuda_devices.h"
 
 namespace torchbridge::nccl {
 
@@ -43,6 +47,18 @@ inline std::optional<std::string> version_error(const NcclVersions& found) {
          ": take its folder out of LD_LIBRARY_PATH, LD_PRELOAD or a loaded module, so that the one "
          "beside libtorch is "
          "found";
+}
+
+// What NCCL compares to reject two ranks of one host on one GPU (initTransportsRank in NCCL's
+// init.cc): before 2.30 the bus id, which slices of one GPU (MIG) share; since then the UUID, by
+// the driver's first function, which gives that of the whole GPU for a slice. Empty where the
+// driver does not give it, and where the site allows several ranks a GPU: `several_ranks` is the
+// value of NCCL_MULTI_RANK_GPU_ENABLE, which is 2.30's too.
+inline std::string compared_gpu(int version, const train::CudaGpu& gpu,
+                                std::string_view several_ranks) {
+  constexpr int kByUuid = 23000;
+  if (version < kByUuid) return gpu.bus_id;
+  return several_ranks.empty() || several_ranks == "0" ? gpu.uuid : "";
 }
 
 }  // namespace torchbridge::nccl

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "backends/nccl/nccl_gpus.h"
 #include "backends/nccl/stalled_counter.h"
 
 namespace torchbridge::nccl {
