@@ -4,12 +4,13 @@
 #include <pybind11/stl.h>
 
 #include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "backends/mpi/mpi_backend.h"
 #include "backends/mpi/mpi_thread.h"
+#include "bridge/launch/launch.h"
 #include "bridge/mpi/mpi_launch.h"
-#include "python/launch_dict.h"
 #include "python/launch_settings.h"
 
 // As torch's own bindings hold it; in Python the class is torch's Backend.
@@ -32,6 +33,21 @@ c10::intrusive_ptr<c10d::Backend> create(const std::vector<std::uint64_t>& ranks
   return MpiBackend::create(std::move(options));
 }
 
+// A Launch as Python's init methods take it. listen_fd belongs to the caller; -1 where the store
+// binds the port itself.
+py::dict dict_of(torchbridge::Result<torchbridge::Launch> launch) {
+  if (!launch) throw std::runtime_error(launch.error().message);
+  py::dict found;
+  found["rank"] = launch->env.layout.rank;
+  found["world_size"] = launch->env.layout.world_size;
+  found["local_rank"] = launch->env.layout.local_rank;
+  found["host"] = launch->env.master.host;
+  found["port"] = launch->env.master.port;
+  found["agent_store"] = launch->env.use_agent_store;
+  found["listen_fd"] = launch->store_socket.open() ? launch->store_socket.release() : -1;
+  return found;
+}
+
 py::dict launch(double seconds, const std::string& options) {
   const auto settings = torchbridge::python::settings_of(seconds, options);
   auto found = std::make_shared<std::optional<torchbridge::Result<torchbridge::Launch>>>();
@@ -43,7 +59,7 @@ py::dict launch(double seconds, const std::string& options) {
           found->emplace(torchbridge::resolve_launch(world->handle, settings));
         });
   }
-  return torchbridge::python::dict_of(std::move(**found));
+  return dict_of(std::move(**found));
 }
 
 }  // namespace
