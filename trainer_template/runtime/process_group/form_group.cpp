@@ -88,6 +88,11 @@ FormedGroup::~FormedGroup() {
   for (const auto& handle : handles_) connections_->remove(handle);
 }
 
+void FormedGroup::shut_down() {
+  connections_->begin_end(handles_);
+  group->shutdown();
+}
+
 std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& requested) {
   std::vector<DeviceBackend> found;
   std::string custom;

@@ -28,7 +28,9 @@ class FormedGroup {
   ~FormedGroup();
 
   const std::shared_ptr<Connections>& connections() const { return connections_; }
-  const std::vector<Connections::Handle>& handles() const { return handles_; }
+  // Of the connections: in order, when all ranks have come to it, or at once. Both may hang.
+  void shut_down();
+  void abort() { connections_->abort(handles_); }
   void add(Connections::BackendLink link) {
     handles_.push_back(connections_->add(std::move(link)));
   }

@@ -174,8 +174,7 @@ void RankGroup::shut_down() {
         formatted("the backend did not end its connections within {}", seconds(kEndTimeout))));
   });
   watchdog.start();
-  formed_->connections()->begin_end(formed_->handles());
-  c10d()->shutdown();
+  formed_->shut_down();
   release();
 }
 
@@ -187,16 +186,14 @@ bool RankGroup::is_on_gpu() const {
 
 void RankGroup::keep_until_end(bool is_orderly) {
   const std::shared_ptr<FormedGroup> group = std::move(formed_);
-  const auto connections = group->connections();
-  const auto abort = [group = group.get()] { group->connections()->abort(group->handles()); };
-  const auto shut_down = [group = group.get()] {
-    group->connections()->begin_end(group->handles());
-    group->group->shutdown();
-  };
+  Connections& connections = *group->connections();
+  FormedGroup* const formed = group.get();
   if (is_orderly)
-    connections->keep(group, shut_down, kEndTimeout);
+    connections.keep(
+        group, [formed] { formed->shut_down(); }, kEndTimeout);
   else
-    connections->keep(group, abort, kAbortTimeout);
+    connections.keep(
+        group, [formed] { formed->abort(); }, kAbortTimeout);
 }
 
 Subgroup::Subgroup(FormedGroup formed, std::vector<int> ranks, int rank)
