@@ -74,12 +74,16 @@ struct Notice {
 };
 using Notices = std::map<int, Notice>;
 
+bool has_one_of(const std::string& text, std::initializer_list<const char*> parts) {
+  return std::ranges::any_of(
+      parts, [&](const char* part) { return text.find(part) != std::string::npos; });
+}
+
 // An error of this rank's GPU that NCCL has found, or NCCL's watchdog: their text alone says so.
 bool is_backends_error_of_gpu(const BrokenGroup& group, const std::exception& error) {
   if (!dynamic_cast<const c10::DistBackendError*>(&error)) return false;
   const std::string text = one_line(error);
-  const bool is_of_gpu = text.find("CUDA error") != std::string::npos ||
-                         text.find("ncclUnhandledCudaError") != std::string::npos;
+  const bool is_of_gpu = has_one_of(text, {"CUDA error", "ncclUnhandledCudaError"});
   return is_of_gpu && group.lost.empty() && group.closed.empty() && group.aborted_ranks.empty();
 }
 
@@ -87,9 +91,8 @@ bool is_backends_error_of_gpu(const BrokenGroup& group, const std::exception& er
 // "Connection timed out".
 bool is_timeout(const std::exception& error) {
   const std::string text = one_line(error);
-  const auto has = [&](const char* part) { return text.find(part) != std::string::npos; };
   if (!is_lost_connection(error)) return text == "Operation timed out!";  // of c10d::Work::wait()
-  return (has("imed out") || has("imeout")) && !has("NCCL error");
+  return has_one_of(text, {"imed out", "imeout"}) && !has_one_of(text, {"NCCL error"});
 }
 
 // What this rank knows of the cause; nothing if it fails by itself. Where the backend alone knows
@@ -107,11 +110,6 @@ bool is_of_gloo(const std::exception& error) {
   const auto begin = place.rfind('[');
   return begin != place.npos && place.size() < text.size() &&
          place.find("gloo/", begin) != place.npos;
-}
-
-bool has_one_of(const std::string& text, std::initializer_list<const char*> parts) {
-  return std::ranges::any_of(
-      parts, [&](const char* part) { return text.find(part) != std::string::npos; });
 }
 
 // ncclRemoteError follows from another rank's error or end. So may each error of a call that this
@@ -159,7 +157,7 @@ std::vector<std::string> values_of(c10d::Store& store, const char* name,
 }
 
 // The ranks that do not set "ended" in time, or never will; and those of this other value.
-std::vector<int> wait_for_ends(c10d::Store& store, int world_size, std::string_view other = kGone) {
+std::vector<int> wait_for_ends(c10d::Store& store, int world_size, std::string_view other) {
   std::vector<int> missing = missing_after(store, "ended", all_ranks(world_size), kCollect),
                    arrived;
   std::ranges::set_difference(all_ranks(world_size), missing, std::back_inserter(arrived));
@@ -485,7 +483,7 @@ void end_report(const BrokenGroup& group) {
     put(group.store, key("done", group.rank), "yes");
     if (group.rank != 0) return;
     std::vector<int> alive = all_ranks(group.world_size);
-    for (int lost : wait_for_ends(group.store, group.world_size)) std::erase(alive, lost);
+    for (int lost : wait_for_ends(group.store, group.world_size, kGone)) std::erase(alive, lost);
     missing_after(group.store, "done", alive, 2 * kCollect);
   } catch (const std::exception&) {
     // Lost, with an agent or a file.

@@ -245,7 +245,7 @@ struct ProcessGroup::State {
       message_made.wait_for(lock, kToReport, [this] { return has_message; });
     } else {
       if (!error && is_own_error(broken_group(), cause)) has_own_error = true;
-      if (is_formed && heartbeat) heartbeat->announce_abort();
+      if (is_formed) announce_abort(/*may_be_lost=*/false);
       BrokenGroup broken = broken_group(*own);
       broken.is_stuck = is_stuck && !error;
       message = failure_message(broken, error ? *error : cause);
@@ -354,7 +354,7 @@ struct ProcessGroup::State {
       const std::scoped_lock lock(message_mutex);
       if (std::exchange(is_reported, true)) return;
     }
-    if (heartbeat) heartbeat->announce_abort();
+    announce_abort(/*may_be_lost=*/false);
     try {
       auto own = own_store(broken_group());
       if (!own) own = store;
