@@ -59,10 +59,31 @@ void finish(c10::Device device) {
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
-ProcessGroup group_on(c10::DeviceType type) {
+GroupOptions bound_to(c10::DeviceType type) {
   GroupOptions options;
   options.device_id = c10::Device(type);
-  return init_process_group(torchbridge::EnvMap::from(environ), options);
+  return options;
+}
+
+// Its texts and numbers have no backend of their own.
+GroupOptions on_one_backend(c10::DeviceType type) {
+  GroupOptions options;
+  options.backend = type == c10::kCPU ? "gloo" : "nccl";
+  return options;
+}
+
+GroupOptions within_five_seconds(GroupOptions options) {
+  options.timeout = std::chrono::seconds(5);
+  return options;
+}
+
+int run_with(const GroupOptions& options, const std::function<void(ProcessGroup&)>& body) {
+  return run_job(
+      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; }, body);
+}
+
+ProcessGroup group_on(c10::DeviceType type) {
+  return init_process_group(torchbridge::EnvMap::from(environ), bound_to(type));
 }
 
 bool nccl_is_connected() {
@@ -94,26 +115,17 @@ void use_collectives(c10::DeviceType type, const GroupOptions& options) {
   std::puts((std::string("rethrow ") + (rethrow ? rethrow : "unset")).c_str());
 }
 
-void connect_eagerly(c10::DeviceType type) {
-  GroupOptions options;
-  options.device_id = c10::Device(type);
-  use_collectives(type, options);
-}
+void connect_eagerly(c10::DeviceType type) { use_collectives(type, bound_to(type)); }
 
 // Without a heartbeat, whose thread would ask the backend for errors.
 void connect_unwatched(c10::DeviceType type) {
-  GroupOptions options;
-  options.device_id = c10::Device(type);
+  GroupOptions options = bound_to(type);
   options.heartbeat_timeout = std::chrono::seconds(0);
   use_collectives(type, options);
 }
 
 // By the first collective: the group is bound to no device.
-void connect_lazily(c10::DeviceType type) {
-  GroupOptions options;
-  options.backend = type == c10::kCPU ? "gloo" : "nccl";
-  use_collectives(type, options);
-}
+void connect_lazily(c10::DeviceType type) { use_collectives(type, on_one_backend(type)); }
 
 // Sample i is a row of the number i.
 class Rows : public Dataset {
@@ -265,26 +277,22 @@ void measure_bandwidth(c10::DeviceType type) {
 }
 
 // The last rank calls `leave` while the others are in an all-reduce, after those that all are in.
-void sum_without_the_last(GroupOptions options, void (*leave)(), int before = 20) {
-  const int code = run_job(
-      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
-      [&](ProcessGroup& group) {
-        const at::Tensor numbers = at::zeros({1 << 20}, at::device(group.device()));
-        for (int i = 0;; ++i) {
-          if (i == before && group.rank() == group.world_size() - 1) leave();
-          group.sum(numbers);
-          finish(group.device());
-        }
-      });
+void sum_without_the_last(const GroupOptions& options, void (*leave)(), int before = 20) {
+  const int code = run_with(options, [&](ProcessGroup& group) {
+    const at::Tensor numbers = at::zeros({1 << 20}, at::device(group.device()));
+    for (int i = 0;; ++i) {
+      if (i == before && group.rank() == group.world_size() - 1) leave();
+      group.sum(numbers);
+      finish(group.device());
+    }
+  });
   print("returned", code);  // no watchdog has ended the process
   std::exit(code);
 }
 
 // It fails: the all-reduce is aborted then.
 void fail_amid_collectives(c10::DeviceType type) {
-  GroupOptions options;
-  options.device_id = c10::Device(type);
-  sum_without_the_last(options, [] { throw TrainError("failed on purpose"); });
+  sum_without_the_last(bound_to(type), [] { throw TrainError("failed on purpose"); });
 }
 
 void pause_forever() {
@@ -293,96 +301,64 @@ void pause_forever() {
 
 // It computes for longer than the collectives' timeout, until it is killed.
 void be_late(c10::DeviceType type) {
-  GroupOptions options;
-  options.device_id = c10::Device(type);
-  options.timeout = std::chrono::seconds(5);
-  sum_without_the_last(options, pause_forever);
+  sum_without_the_last(within_five_seconds(bound_to(type)), pause_forever);
 }
 
 // For the first collective, which connects a group that is bound to no device.
 void be_late_for_the_first(c10::DeviceType type) {
-  GroupOptions options;
-  options.backend = type == c10::kCPU ? "gloo" : "nccl";
-  options.timeout = std::chrono::seconds(5);
-  sum_without_the_last(options, pause_forever, 0);
+  sum_without_the_last(within_five_seconds(on_one_backend(type)), pause_forever, 0);
 }
 
-// For the end of a group whose texts and numbers have no backend of their own.
 void be_late_for_the_end(c10::DeviceType type) {
-  GroupOptions options;
-  options.backend = type == c10::kCPU ? "gloo" : "nccl";
-  std::exit(run_job(
-      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
-      [&](ProcessGroup& group) {
-        group.sum(at::zeros({1000}, at::device(type)));
-        if (group.rank() == group.world_size() - 1) pause_forever();
-      }));
+  std::exit(run_with(on_one_backend(type), [&](ProcessGroup& group) {
+    group.sum(at::zeros({1000}, at::device(type)));
+    if (group.rank() == group.world_size() - 1) pause_forever();
+  }));
 }
 
-// A subgroup in a group of one backend ends with its scope, then the group.
+// With its scope, before the group.
 void end_a_subgroup(c10::DeviceType type) {
-  GroupOptions options;
-  options.backend = type == c10::kCPU ? "gloo" : "nccl";
-  std::exit(run_job(
-      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
-      [&](ProcessGroup& group) {
-        group.new_group({0, 1})->sum(at::zeros({1000}, at::device(type)));
-      }));
+  std::exit(run_with(on_one_backend(type), [&](ProcessGroup& group) {
+    group.new_group({0, 1})->sum(at::zeros({1000}, at::device(type)));
+  }));
 }
 
 // For the next subgroup, before which NCCL closes the one before with the other ranks of the node.
 void be_late_for_a_subgroup(c10::DeviceType type) {
-  GroupOptions options;
-  options.device_id = c10::Device(type);
-  options.timeout = std::chrono::seconds(5);
-  std::exit(run_job(
-      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
-      [&](ProcessGroup& group) {
-        for (int i = 0; i < 2; ++i) {
-          if (i == 1 && group.rank() == group.world_size() - 1) pause_forever();
-          group.new_group(ranks_from(0, 1, group.world_size()))
-              ->sum(at::zeros({1000}, at::device(type)));
-        }
-      }));
+  std::exit(run_with(within_five_seconds(bound_to(type)), [&](ProcessGroup& group) {
+    for (int i = 0; i < 2; ++i) {
+      if (i == 1 && group.rank() == group.world_size() - 1) pause_forever();
+      group.new_group(ranks_from(0, 1, group.world_size()))
+          ->sum(at::zeros({1000}, at::device(type)));
+    }
+  }));
 }
 
 // As Python's ranks: no heartbeat, and the timeout does not come first.
 void train_unwatched(c10::DeviceType type) {
-  GroupOptions options;
-  options.device_id = c10::Device(type);
+  GroupOptions options = bound_to(type);
   options.heartbeat_timeout = std::chrono::seconds(0);
   sum_without_the_last(options, [] { throw TrainError("came too far"); });
 }
 
 // Rank 1, while a subgroup is in scope whose collectives are in progress.
 void fail_beside_a_subgroup(c10::DeviceType type) {
-  GroupOptions options;
-  options.device_id = c10::Device(type);
-  std::exit(run_job(
-      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
-      [](ProcessGroup& group) {
-        constexpr int kTimes = 10;
-        const auto subgroup = group.new_group({0, 1});
-        const at::Tensor numbers = at::zeros({1 << 20}, at::device(group.device()));
-        for (int i = 0; i < kTimes; ++i) subgroup->sum(numbers);
-        if (group.rank() == 1) throw TrainError("failed on purpose");
-        finish(group.device());
-        subgroup->throw_if_aborted();
-        return ExitCode::kDone;
-      }));
+  std::exit(run_with(bound_to(type), [](ProcessGroup& group) {
+    constexpr int kTimes = 10;
+    const auto subgroup = group.new_group({0, 1});
+    const at::Tensor numbers = at::zeros({1 << 20}, at::device(group.device()));
+    for (int i = 0; i < kTimes; ++i) subgroup->sum(numbers);
+    if (group.rank() == 1) throw TrainError("failed on purpose");
+    finish(group.device());
+    subgroup->throw_if_aborted();
+  }));
 }
 
 // Ranks 0 and 1 form a subgroup, within five seconds.
 void form_a_subgroup(c10::DeviceType type) {
-  GroupOptions options;
-  options.device_id = c10::Device(type);
-  options.timeout = std::chrono::seconds(5);
-  std::exit(run_job(
-      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
-      [](ProcessGroup& group) {
-        group.new_group({0, 1});
-        return ExitCode::kDone;
-      }));
+  std::exit(run_with(within_five_seconds(bound_to(type)), [](ProcessGroup& group) {
+    group.new_group({0, 1});
+  }));
 }
 
 // A bucket of gradients, as DDP's, that a hook has reduced on streams of its own.
@@ -399,51 +375,38 @@ at::Tensor reduced_bucket(ProcessGroup& group) {
 // GPU reports. The batch in pinned memory, the bucket and the tensors are destroyed after it, when
 // each call of CUDA fails.
 void fail_on_the_device(c10::DeviceType type) {
-  GroupOptions options;
-  options.device_id = c10::Device(type);
-  const int code = run_job(
-      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
-      [](ProcessGroup& group) {
-        const Batch batch =
-            DeviceCopy::finish(DeviceCopy(group.device()).begin(Rows().pinned_batch()));
-        const at::Tensor bucket = reduced_bucket(group);
-        const at::Tensor outside =
-            at::full({1}, Rows::kBatch, at::device(group.device()).dtype(at::kLong));
-        const at::Tensor row = at::index_select(batch.inputs, 0, outside);
-        group.sum(row);
-        std::printf("row %f\n", row.sum().item<double>());
-      });
+  const int code = run_with(bound_to(type), [](ProcessGroup& group) {
+    const Batch batch = DeviceCopy::finish(DeviceCopy(group.device()).begin(Rows().pinned_batch()));
+    const at::Tensor bucket = reduced_bucket(group);
+    const at::Tensor outside =
+        at::full({1}, Rows::kBatch, at::device(group.device()).dtype(at::kLong));
+    const at::Tensor row = at::index_select(batch.inputs, 0, outside);
+    group.sum(row);
+    std::printf("row %f\n", row.sum().item<double>());
+  });
   std::exit(code);
 }
 
 // The tensor is main()'s, as it were, and outlives the group. Another stream has used it, so that
 // its end is a call of CUDA.
 int code_with_a_tensor(c10::DeviceType type) {
-  GroupOptions options;
-  options.device_id = c10::Device(type);
   at::Tensor kept;
-  return run_job(
-      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [&] { return options; },
-      [&](ProcessGroup& group) {
-        kept = at::zeros({1}, at::device(group.device()));
-        kept.record_stream(
-            c10::impl::VirtualGuardImpl(type).getStreamFromGlobalPool(group.device()));
-        std::vector<at::Tensor> tensors = {at::zeros({1}, kept.options())};
-        group.c10d()->allreduce(tensors)->wait();
-        std::printf("sum %f\n", tensors[0].item<double>());
-      });
+  return run_with(bound_to(type), [&](ProcessGroup& group) {
+    kept = at::zeros({1}, at::device(group.device()));
+    kept.record_stream(c10::impl::VirtualGuardImpl(type).getStreamFromGlobalPool(group.device()));
+    std::vector<at::Tensor> tensors = {at::zeros({1}, kept.options())};
+    group.c10d()->allreduce(tensors)->wait();
+    std::printf("sum %f\n", tensors[0].item<double>());
+  });
 }
 
 void keep_a_tensor(c10::DeviceType type) { std::exit(code_with_a_tensor(type)); }
 
 // An exception that no handler catches.
 void throw_in_a_thread(c10::DeviceType) {
-  std::exit(run_job(
-      torchbridge::LaunchOrigin(torchbridge::EnvMap::from(environ)), [] { return GroupOptions{}; },
-      [](ProcessGroup&) {
-        std::thread([] { throw TrainError("thrown in a thread"); }).join();
-        return ExitCode::kDone;
-      }));
+  std::exit(run_with({}, [](ProcessGroup&) {
+    std::thread([] { throw TrainError("thrown in a thread"); }).join();
+  }));
 }
 
 // The interface on which NCCL listens for its ranks; needs no GPU.
