@@ -179,34 +179,42 @@ void PreloadedPython::carry() {
   }
   deadline_ = Deadline::max();
   const std::string_view answer(bytes, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
-  const std::string_view text = answer.substr(std::min(answer.find(' ') + 1, answer.size()));
-  const bool is_asked = state_ == State::kAsked;
-  if (answer == "importing") return;
+  if (!take_answer(answer)) begin_again(answer, is_silent && !is_gone);
+}
+
+// False where the interpreter cannot go on.
+bool PreloadedPython::take_answer(std::string_view answer) {
   if (answer == "serving") {
     is_serving_ = has_served_ = true;
-    if (is_asked)
+    if (state_ == State::kAsked)
       deadline_ = after(kAnswer);
     else
       ends_ = 0;  // an attempt may run for days
-    return;
+    return true;
   }
   if (answer == "ready") {
     state_ = State::kReady;
     ends_ = 0;
-    return;
+    return true;
   }
-  if (answer.starts_with("refused ")) return give_up(visible_line(text, kLongestText));
+  return answer == "importing";
+}
+
+void PreloadedPython::begin_again(std::string_view answer, bool is_stuck) {
+  const std::string text =
+      visible_line(answer.substr(std::min(answer.find(' ') + 1, answer.size())), kLongestText);
+  if (answer.starts_with("refused ")) return give_up(text);
+  const bool is_asked = state_ == State::kAsked;
   if (answer.starts_with("changed ")) {
     end();
     has_served_ = false;
     if (is_asked && ++ends_ > kMostEnds)
-      return give_up(formatted("'{}' changes at each import", visible_line(text, kLongestText)));
-    message_ =
-        formatted("--preload: '{}' has changed: imported again", visible_line(text, kLongestText));
+      return give_up(formatted("'{}' changes at each import", text));
+    message_ = formatted("--preload: '{}' has changed: imported again", text);
   } else {
     const std::string process = formatted("the interpreter (pid {}) ", pid_);
     const std::string ended = end();
-    const std::string how = (is_silent && !is_gone ? "does not answer" : ended) +
+    const std::string how = (is_stuck ? "does not answer" : ended) +
                             (is_serving_ ? "" : " before it has imported the modules");
     if (!has_served_ || ++ends_ > kMostEnds) return give_up(process + how);
     message_ = formatted("--preload: {}{}: started again", process, how);

@@ -53,6 +53,8 @@ class PreloadedPython {
  private:
   enum class State { kAsked, kReady, kIdle, kOff };
   void run();
+  bool take_answer(std::string_view answer);
+  void begin_again(std::string_view answer, bool is_stuck);
   std::string end();
   void give_up(const std::string& reason);
   std::optional<pid_t> fork(const ProcessSpec& spec) const;
