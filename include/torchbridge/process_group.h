@@ -171,6 +171,11 @@ class ProcessGroup : public RankGroup {
   struct State;
   void join(Launch& launch, const GroupOptions& options,
             const c10::intrusive_ptr<c10d::Store>& store);
+  std::string join_all(Launch& launch, const GroupOptions& options,
+                       const c10::intrusive_ptr<c10d::Store>& store);
+  void choose_backends(const GroupOptions& options, bool several_nodes);
+  void connect(const std::string& own_address, const GroupOptions& options);
+  void meet_by_heartbeat();
   [[noreturn]] void give_up(const std::exception& error);
   void start_heartbeat(const std::string& own_address, const GroupOptions& options);
   void check_heartbeat();

@@ -88,6 +88,16 @@ void check_nccl(const GroupOptions& options) {
       formatted("backend 'nccl' needs a GPU, but {}; use gloo on the CPU", text_of(devices)));
 }
 
+bool serves_cpu(const std::vector<DeviceBackend>& backends) {
+  return std::ranges::count(backends, "cpu", &DeviceBackend::device) > 0;
+}
+
+// Of collectives.
+milliseconds timeout_of(const GroupOptions& options, const std::vector<DeviceBackend>& backends) {
+  if (options.timeout.count() > 0) return options.timeout;
+  return has(backends, "nccl") ? kNcclTimeout : kOtherTimeout;
+}
+
 std::vector<DeviceBackend> backends_for(const GroupOptions& options, c10::Device device) {
   c10d::setDebugLevelFromEnvironment();
   const std::string type = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
@@ -484,6 +494,23 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
   // exceeding it is an error, and gloo's connections are used instead.
   if (world_size() > 1) ignore_unless_handled(SIGXFSZ);
   state_->is_gloo_alone = is_gloo_alone(options);
+  // A rank that fails takes the store along: c10d's client warns of it with a stack trace.
+  const QuietC10d quiet(QuietC10d::kError);
+  const std::string own_address = join_all(launch, options, given);
+  connect(own_address, options);
+  {
+    const std::scoped_lock lock(state_->message_mutex);
+    state_->is_formed = true;
+    state_->launch = nullptr;
+  }
+  meet_by_heartbeat();
+  // NCCL uses the store again when it first sees a device.
+  state_->store->setTimeout(state_->request.timeout);
+}
+
+// At the store, with the backends that this rank can use. Returns this rank's address.
+std::string ProcessGroup::join_all(Launch& launch, const GroupOptions& options,
+                                   const c10::intrusive_ptr<c10d::Store>& given) {
   JoinRequest request{.method = options.init_method,
                       .store = given,
                       .group_name = options.group_name,
@@ -494,10 +521,8 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
   if (options.heartbeat_timeout.count() > 0)
     request.answer_timeout = options.heartbeat_timeout + kBusyStore;
   const auto report = [&] { report_no_answer(launch.env, options.init_method); };
-  std::optional<AbortWatchdog> join_watchdog(std::in_place, longest_join(request.timeout), report);
-  if (world_size() > 1) join_watchdog->start();
-  // A rank that fails takes the store along: c10d's client warns of it with a stack trace.
-  const QuietC10d quiet(QuietC10d::kError);
+  AbortWatchdog join_watchdog(longest_join(request.timeout), report);
+  if (world_size() > 1) join_watchdog.start();
   const JoinedStore joined = join_store(launch, request);
   state_->store = joined.store;
   state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
@@ -509,31 +534,36 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
     // noticed.
     if (world_size() > 1) start_heartbeat(joined.own_address, options);
   }
+  const auto& store = joined.served_by_rank_0;
   try {
-    check_nccl(options);
-    device_ = device_for(options, layout_);
-    if (device_.is_cuda()) use_cuda(device_);
-    state_->backends = backends_for(options, device_);
-    const auto& store = joined.served_by_rank_0;
     const bool several_nodes = layout_.node_count > 1 || (store && !is_own_address(store->host));
-    if (has(state_->backends, "gloo"))
-      check_gloo_interfaces(options.pg_options.gloo, several_nodes);
-    backend_ = text_of(state_->backends);
+    choose_backends(options, several_nodes);
     if (has(state_->backends, "nccl")) request.nccl_gpu = nccl_gpu(device_);
   } catch (const std::exception& error) {
     request.local_error = one_line(error);  // it may concern this rank alone
   }
   request.backend = backend_;
-  const milliseconds by_backend = has(state_->backends, "nccl") ? kNcclTimeout : kOtherTimeout;
-  const milliseconds timeout = options.timeout.count() > 0 ? options.timeout : by_backend;
-  request.timeout = std::min(request.timeout, timeout);
-  if (is_first() && !joined.served_by_rank_0) forget_dump_request(*joined.store);
+  request.timeout = std::min(request.timeout, timeout_of(options, state_->backends));
+  if (is_first() && !store) forget_dump_request(*joined.store);
   state_->join_result = join_ranks(*joined.store, launch, request);
-  state_->join_result.served_by_rank_0 = joined.served_by_rank_0;
-  join_watchdog.reset();
+  state_->join_result.served_by_rank_0 = store;
+  return joined.own_address;
+}
+
+void ProcessGroup::choose_backends(const GroupOptions& options, bool several_nodes) {
+  check_nccl(options);
+  device_ = device_for(options, layout_);
+  if (device_.is_cuda()) use_cuda(device_);
+  state_->backends = backends_for(options, device_);
+  if (has(state_->backends, "gloo")) check_gloo_interfaces(options.pg_options.gloo, several_nodes);
+  backend_ = text_of(state_->backends);
+}
+
+void ProcessGroup::connect(const std::string& own_address, const GroupOptions& options) {
+  const milliseconds timeout = timeout_of(options, state_->backends);
   state_->request = {.timeout = timeout,
-                     .connect_timeout = request.timeout,
-                     .address = joined.own_address,
+                     .connect_timeout = std::min(options.time_to_join(), timeout),
+                     .address = own_address,
                      .options = options.pg_options,
                      .is_watched = world_size() > 1 && state_->heartbeat_timeout.count() > 0};
   if (!device_.is_cpu()) state_->request.device = device_;
@@ -545,23 +575,20 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
                                   state_->connections, nullptr);
   connect_eagerly(formed, state_->connect_limit(backend_));
   take(std::move(formed));
-  {
-    const std::scoped_lock lock(state_->message_mutex);
-    state_->is_formed = true;
-    state_->launch = nullptr;
-  }
-  const bool serves_cpu = std::ranges::count(state_->backends, "cpu", &DeviceBackend::device) > 0;
+  if (device_.is_cpu() && serves_cpu(state_->backends) &&
+      shares_memory(*c10d()->getBackend(c10::kCPU)))
+    backend_ += " over shared memory";
+}
+
+void ProcessGroup::meet_by_heartbeat() {
+  if (!state_->heartbeat) return;
   // Over NCCL alone, and bound to no device, the group is connected by the program's first
   // collective, on the device that this has: then before the first report.
-  if (state_->heartbeat && (serves_cpu || !device_.is_cpu())) check_heartbeat();
-  if (state_->heartbeat && !is_first() && !state_->heartbeat->wait_until_accepted())
+  if (serves_cpu(state_->backends) || !device_.is_cpu()) check_heartbeat();
+  if (!is_first() && !state_->heartbeat->wait_until_accepted())
     throw TrainError(
         "the heartbeat of rank 0 has not accepted this rank's connection: another program has "
         "connected in its place");
-  if (device_.is_cpu() && serves_cpu && shares_memory(*c10d()->getBackend(c10::kCPU)))
-    backend_ += " over shared memory";
-  // NCCL uses the store again when it first sees a device.
-  state_->store->setTimeout(timeout);
 }
 
 // Rank 0's timeout holds for all ranks. With its own, a rank would take ranks of a longer one for
