@@ -81,10 +81,10 @@ class RankGroup {
   bool is_on_gpu() const;
   // Whether an exception leaves the scope of this.
   bool is_unwinding() const;
-
- private:
+  // For tensors of numbers and texts: on the CPU wherever the group has a backend for it.
   at::TensorOptions small() const;
 
+ private:
   int rank_, world_size_;
   int exceptions_ = std::uncaught_exceptions();
   std::unique_ptr<FormedGroup> formed_;
@@ -147,7 +147,8 @@ class ProcessGroup : public RankGroup {
   std::unique_ptr<Subgroup> per_node();
   std::unique_ptr<Subgroup> across_nodes();
 
-  // Collective: the orderly end, at most ten seconds; throws where a rank does not take part.
+  // Collective: the orderly end, once the GPU has done what was queued on the current stream, in
+  // ten seconds at most; throws where a rank does not take part.
   void leave();
 
   // Not collective: whether all ranks call it with this text within `timeout`, after the same
@@ -176,6 +177,7 @@ class ProcessGroup : public RankGroup {
   void choose_backends(const GroupOptions& options, bool several_nodes);
   void connect(const std::string& own_address, const GroupOptions& options);
   void meet_by_heartbeat();
+  void wait_for_gpu();
   [[noreturn]] void give_up(const std::exception& error);
   void start_heartbeat(const std::string& own_address, const GroupOptions& options);
   void check_heartbeat();

@@ -218,6 +218,15 @@ TEST_F(Nccl, ARankThatComesLateToTheEndOfASubgroupDoesNotEndTheJob) {
   expect_success(ranks);
 }
 
+// They take longer than the limit of a group's end.
+TEST_F(Nccl, CollectivesThatTheGpuHasStillToDoAreNotAbortedAtTheEndOfAGroup) {
+  for (const char* name : {"scope-amid", "end-amid"}) {
+    Ranks ranks = run(2, name, "slow 1");
+    expect_success(ranks);
+    EXPECT_FALSE(contains(ranks.errors(), "aborted an all-reduce")) << name << ranks.errors();
+  }
+}
+
 TEST_F(Nccl, ARankThatIsLateForTheNextSubgroupIsNamed) {
   Ranks ranks = run(3, "late-subgroup", "");
   expect_one_own_line(ranks, 3, late_line(2));

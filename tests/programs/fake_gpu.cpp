@@ -21,7 +21,8 @@
 //   destroy  ncclCommDestroy() never returns, in each rank that has this variable
 // As NCCL does, ranks listen while they connect, on the loopback interface, and wait for each
 // other; and the end of a communicator, also ncclCommAbort(), waits until the other ranks of the
-// node end theirs, or their processes (ncclProxyService() in NCCL's proxy.cc).
+// node end theirs, or their processes (ncclProxyService() in NCCL's proxy.cc). An abort says on
+// stderr that it has ended an all-reduce, whose values are wrong then.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -321,7 +322,7 @@ FAKE ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
 }
 FAKE ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (abort_hangs) wait_forever();
-  is_stuck = false;
+  if (is_stuck.exchange(false)) std::fputs("fake_gpu: aborted an all-reduce\n", stderr);
   return part(*comm), ncclSuccess;
 }
 FAKE ncclResult_t ncclCommDestroy(ncclComm_t comm) {

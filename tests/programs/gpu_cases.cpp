@@ -323,6 +323,22 @@ void end_a_subgroup(c10::DeviceType type) {
   }));
 }
 
+// The GPU has not ended it, nor has it as the next subgroup is formed.
+void leave_a_subgroup_amid_a_sum(c10::DeviceType type) {
+  std::exit(run_with(on_one_backend(type), [&](ProcessGroup& group) {
+    const at::Tensor numbers = at::ones({1000}, at::device(type));
+    group.new_group({0, 1})->sum(numbers);
+    const auto next = group.new_group({0, 1});
+    finish(numbers.device());
+    next->throw_if_aborted();
+  }));
+}
+
+void end_amid_a_sum(c10::DeviceType type) {
+  std::exit(run_with(on_one_backend(type),
+                     [&](ProcessGroup& group) { group.sum(at::ones({1000}, at::device(type))); }));
+}
+
 // For the next subgroup, before which NCCL closes the one before with the other ranks of the node.
 void be_late_for_a_subgroup(c10::DeviceType type) {
   std::exit(run_with(within_five_seconds(bound_to(type)), [&](ProcessGroup& group) {
@@ -434,6 +450,7 @@ const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
     {"bandwidth", measure_bandwidth},
     {"eager", connect_eagerly},
     {"end", be_late_for_the_end},
+    {"end-amid", end_amid_a_sum},
     {"first", be_late_for_the_first},
     {"interface", find_interface},
     {"kept", keep_a_tensor},
@@ -444,6 +461,7 @@ const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
     {"overlap", overlap_copies},
     {"random", draw_numbers},
     {"scope", fail_beside_a_subgroup},
+    {"scope-amid", leave_a_subgroup_amid_a_sum},
     {"scope-end", end_a_subgroup},
     {"split", form_a_subgroup},
     {"subgroups", use_subgroups},

@@ -122,10 +122,12 @@ class Connections {
     interfaces_.merge(std::move(names));
   }
 
+  // After an abort, or an error that is a reason for one.
+  bool are_broken() { return is_aborted_ || error() != c10d::ErrorType::SUCCESS; }
   // For who has read the result of a collective on the host: after an abort NCCL returns without an
   // error, and what it returns is wrong. Throws then.
   void throw_if_aborted() {
-    if (!is_aborted_ && error() == c10d::ErrorType::SUCCESS) return;
+    if (!are_broken()) return;
     C10_THROW_ERROR(DistBackendError, kAbortedCollective);
   }
 

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -733,8 +734,27 @@ bool ProcessGroup::all_meet(const std::string& place, milliseconds timeout) try 
   return false;  // the store is lost
 }
 
+// For what the program has queued on the GPU, which the limits of the end do not count. Where the
+// group breaks meanwhile, the end says so.
+void ProcessGroup::wait_for_gpu() {
+  const c10::Device device = device_.is_cpu() ? small().device() : device_;
+  if (device.is_cpu()) return;
+  constexpr milliseconds kPause{1};
+  const milliseconds limit = state_->request.timeout + kAfterTimeout;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  const c10::Stream stream = guard.getStream(device);
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!guard.queryStream(stream) && !state_->connections->are_broken()) {
+    if (std::chrono::steady_clock::now() >= deadline)
+      throw TrainError(formatted("the GPU has not done within {} what was queued before the end",
+                                 seconds(limit)));
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 void ProcessGroup::leave() {
   failpoint("exit");
+  wait_for_gpu();
   meet_at_the_end(/*is_whole=*/true);
   state_->end_kept();
   shut_down();

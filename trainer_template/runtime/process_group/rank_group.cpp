@@ -64,7 +64,6 @@ const c10::intrusive_ptr<c10d::ProcessGroup>& RankGroup::c10d() const { return f
 
 void RankGroup::throw_if_aborted() const { formed_->connections()->throw_if_aborted(); }
 
-// For tensors of numbers and texts: on the CPU wherever the group has a backend for it.
 at::TensorOptions RankGroup::small() const {
   const auto devices = c10d()->getDeviceTypes();
   for (const c10::Device& device : devices) {
@@ -188,7 +187,7 @@ void RankGroup::keep_until_end(bool is_orderly) {
   const std::shared_ptr<FormedGroup> group = std::move(formed_);
   Connections& connections = *group->connections();
   FormedGroup* const formed = group.get();
-  if (is_orderly)
+  if (is_orderly && !connections.are_broken())
     connections.keep(
         group, [formed] { formed->shut_down(); }, kEndTimeout);
   else
@@ -203,19 +202,17 @@ Subgroup::Subgroup(FormedGroup formed, std::vector<int> ranks, int rank)
 
 // NCCL's end of a communicator waits until the other ranks of the node end theirs, which may come
 // later; and after an exception it may hang or throw, before the other ranks know why. So the whole
-// group does it when it ends, or when it forms the next one.
+// group does it when it ends, or when it forms the next one. That a rank comes late is no reason to
+// abort what it and the GPU have still to do.
 Subgroup::~Subgroup() {
-  bool is_orderly = false;
+  const bool is_orderly = !is_unwinding();
   try {
-    if (!is_unwinding()) {
-      meet_at_the_end(/*is_whole=*/false);
-      is_orderly = is_on_gpu();
-      if (!is_orderly) shut_down();
-    }
+    if (is_orderly) meet_at_the_end(/*is_whole=*/false);
+    if (is_orderly && !is_on_gpu()) shut_down();
   } catch (const std::exception&) {
     // The whole group reports which ranks were lost.
   }
-  if (is_formed()) keep_until_end(is_orderly);
+  if (is_formed()) keep_until_end(is_orderly && is_on_gpu());
 }
 
 }  // namespace torchbridge::train
