@@ -76,8 +76,9 @@ struct Trained {
 class Session {
  public:
   // Opens --checkpoint-dir, and loads the checkpoint from which the run resumes, or what
-  // --init-from names, into model and optimizers. Throws TrainError on all ranks, also for a
-  // parameter with requires_grad that no optimizer has.
+  // --init-from names, into model and optimizers. The random numbers of the steps are the same
+  // whatever the program draws until begin(), as for the weights of another model. Throws
+  // TrainError on all ranks, also for a parameter with requires_grad that no optimizer has.
   Session(ProcessGroup& group, const Options& options, const Trained& trained);
   ~Session();
   Session(const Session&) = delete;

@@ -176,6 +176,19 @@ TEST_F(Resume, AnEvaluationOfAnotherModelIsThatOfTheCheckpoint) {
   EXPECT_EQ(without_speed(evaluated("loaded.jsonl")), trained);
 }
 
+// Each start draws its weights, the one that resumes after the generators of the checkpoint.
+TEST_F(Resume, AnotherModelThatIsMadeAfterTheSessionChangesNoStep) {
+  const auto train_to = [&](int steps, const std::string& metrics, const std::string& runs) {
+    Ranks ranks(2, {in_build("bin/averaged_trainer"), "--data", in_source("data/digits"),
+                    "--max-steps", std::to_string(steps), "--quiet", "--metrics", folder_ / metrics,
+                    "--checkpoint-dir", folder_ / runs});
+    expect_success(ranks);
+  };
+  train_to(6, "whole.jsonl", "whole");
+  for (const int steps : {4, 6}) train_to(steps, "parts.jsonl", "parts");
+  EXPECT_EQ(losses(folder_ / "parts.jsonl"), losses(folder_ / "whole.jsonl"));
+}
+
 // The first loss scale overflows; the learning rate is reduced while the loss stays high.
 TEST_F(Resume, KeepsLossScaleAndPlateau) {
   options_ = {"--precision",

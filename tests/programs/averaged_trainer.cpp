@@ -1,5 +1,6 @@
-// A copy of the template with batch normalisation, which also evaluates the mean of the weights
-// with the statistics of the model that is trained, as Python's AveragedModel has them.
+// A copy of the template with batch normalisation and dropout, which also evaluates the mean of the
+// weights with the statistics of the model that is trained, as Python's AveragedModel has them.
+#include <ATen/ops/dropout.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torchbridge/training.h>
 
@@ -18,7 +19,7 @@ class Normalised : public Model {
     output_ = register_module("output", Linear(pixels, shape.classes));
   }
   at::Tensor forward(const at::Tensor& inputs) override {
-    return output_->forward(norm_->forward(inputs));
+    return output_->forward(at::dropout(norm_->forward(inputs), 0.1, is_training()));
   }
 
  private:
@@ -46,9 +47,9 @@ struct Mean : Part {
 ExitCode train(ProcessGroup& group, const Options& options) {
   const auto task = open_task(group, options);
   const auto model = make_model(group, *task, options);
-  const auto average = make_model(group, *task, options);
   const auto optimizer = make_optimizer(group, tensors_of(*model), options);
   Session run(group, options, {*task, *model, *optimizer});
+  const auto average = make_model(group, *task, options);  // which draws random numbers
   DistributedDataParallel ddp(tensors_of(*model), group, run.ddp_options());
   Loader loader = make_loader(group, task->train_set(), options, run.state().position);
   GradScaler scaler = make_scaler(group, options);

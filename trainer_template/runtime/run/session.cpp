@@ -176,6 +176,7 @@ struct Session::Run {
         state(load_or_begin(options, trained.task.train_set(), tensors, optimizer, checkpoints,
                             group)),
         first_step(state.step),
+        generators(generator_states(group.device())),
         clipping(gradient_clipping(options, tensors, group)) {
     if (trained.task.eval_set().size() == 0)
       throw TrainError("the evaluation set has no samples: give it one at least");
@@ -191,6 +192,7 @@ struct Session::Run {
   Checkpoints checkpoints;
   TrainState state;
   const std::int64_t first_step;
+  const NamedTensors generators;  // as the steps begin
   GradientClipping clipping;
   std::vector<std::unique_ptr<KeptLoader>> loaders;
   std::vector<Part*> parts;  // the program's, from begin() on behind the run's own
@@ -331,6 +333,8 @@ void Session::begin(const std::vector<std::reference_wrapper<DistributedDataPara
   std::ranges::rotate(run_->parts, run_->parts.begin() + programs);
   forget_unused(run_->parts, run_->state.parts);
   observers_ = std::move(observers);
+  // The program may have made another model since the session was.
+  restore_generators(run_->generators, run_->group.device());
   if (const SavedNumbers due(kEvaluation, run_->state.parts); !due.empty())
     evaluate_again(resumed_step(run_->state.step, due));
   else if (run_->state.step < observers_->last_step)
