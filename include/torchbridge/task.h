@@ -103,8 +103,9 @@ at::Tensor weight_of(const BatchWeight& weight, const Batch& batch);
 
 // A part of what is trained: `mean` is that over a batch, as a tensor without dimensions.
 struct Loss {
-  std::string name;  // "mask": mask_loss and eval_mask_loss in metrics files
+  std::string name;  // "mask": mask_loss and eval_mask_loss in metrics files, without the weight
   BatchFunction mean;
+  double weight = 1;  // in the sum
 };
 
 // A number that evaluation computes in addition to the loss, from sums over samples. `sums` and

@@ -86,7 +86,7 @@ class Session {
 
   // Where this start begins: for what has a position or a state of its own.
   const TrainState& state() const;
-  // Of --clip-norm, for clip_grad_norm().
+  // Of --clip-norm, for clip_grad_norm(): with several optimizers for the parameters of each alone.
   const GradientClipping& clipping() const;
   // For the DDP of the model, or of a part of it: the hook of its optimizer or of --grad-comm, and
   // the buckets of the checkpoint.

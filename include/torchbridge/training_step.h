@@ -17,6 +17,7 @@ namespace torchbridge::train {
 
 class DistributedDataParallel;
 class Model;
+struct Outputs;
 struct StepSums;
 class Task;
 
@@ -83,8 +84,10 @@ class TrainingStep {
 // each of which `step` logs if there are several. `loss` names one of them, to train that one
 // alone; the model still computes all of its outputs. Throws TrainError, which names the step, if
 // the model rejects the batch, as batch normalisation rejects one value a channel. Collective if
-// DDP broadcasts buffers.
+// DDP broadcasts buffers. `outputs` gets what the model returned, without gradients, for numbers of
+// the batch such as its accuracy.
 at::Tensor forward_loss(DistributedDataParallel& ddp, Model& model, const Task& task,
-                        const Batch& batch, TrainingStep& step, const std::string& loss = "");
+                        const Batch& batch, TrainingStep& step, const std::string& loss = "",
+                        Outputs* outputs = nullptr);
 
 }  // namespace torchbridge::train

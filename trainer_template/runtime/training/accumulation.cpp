@@ -24,4 +24,8 @@ at::Tensor weighted(const at::Tensor& weight, const at::Tensor& value) {
   return at::where(weight == 0, weight, value * weight);
 }
 
+at::Tensor part_of_sum(const Loss& loss, const at::Tensor& mean) {
+  return loss.weight == 1 ? mean : mean * loss.weight;
+}
+
 }  // namespace torchbridge::train

@@ -36,4 +36,7 @@ at::Tensor factors_by_weight(const BatchWeight& weight, std::span<const Batch> b
 // is. Tensors without dimensions, of one type.
 at::Tensor weighted(const at::Tensor& weight, const at::Tensor& value);
 
+// What a loss with this mean adds to the one that is trained.
+at::Tensor part_of_sum(const Loss& loss, const at::Tensor& mean);
+
 }  // namespace torchbridge::train

@@ -19,6 +19,7 @@
 #include "bridge/base/message_text.h"
 #include "trainer_template/runtime/base/failpoint.h"
 #include "trainer_template/runtime/optim/autocast.h"
+#include "trainer_template/runtime/training/accumulation.h"
 
 namespace torchbridge::train {
 namespace {
@@ -40,8 +41,9 @@ std::vector<Metric> metrics_of(const Task& task) {
   std::vector<Loss> losses = task.losses();
   const BatchWeight weight = task.weight();
   const auto loss = [losses](const Outputs& outputs, const Batch& batch) {
-    at::Tensor sum = losses.front().mean(outputs, batch);
-    for (std::size_t i = 1; i < losses.size(); ++i) sum = sum + losses[i].mean(outputs, batch);
+    at::Tensor sum = part_of_sum(losses.front(), losses.front().mean(outputs, batch));
+    for (std::size_t i = 1; i < losses.size(); ++i)
+      sum = sum + part_of_sum(losses[i], losses[i].mean(outputs, batch));
     return sum;
   };
   std::vector<Metric> metrics = {weighted_mean("loss", loss, weight)};

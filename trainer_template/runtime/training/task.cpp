@@ -15,7 +15,8 @@ double ratio(const at::Tensor& sums) { return sums[0].item<double>() / sums[1].i
 
 at::Tensor Model::forward(const at::Tensor&) {
   throw TrainError(
-      "this model takes a whole batch: it has forward_batch(), and no forward() of one tensor");
+      "this model has no forward() of one tensor: it needs that, or a forward_batch() with "
+      "override");
 }
 
 at::Tensor Task::loss(const at::Tensor&, const at::Tensor&) const {

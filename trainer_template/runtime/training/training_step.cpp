@@ -195,12 +195,17 @@ std::vector<at::Tensor> TrainingStep::take_logged() {
 }
 
 at::Tensor forward_loss(DistributedDataParallel& ddp, Model& model, const Task& task,
-                        const Batch& batch, TrainingStep& step, const std::string& loss) {
+                        const Batch& batch, TrainingStep& step, const std::string& loss,
+                        Outputs* returned) {
   std::optional<Autocast> autocast;
   if (step.precision() != c10::kFloat)
     autocast.emplace(model.parameters().front().device().type(), step.precision());
   Outputs outputs = ddp.forward(
       [&] { return computed(step, [&] { return forward(model, batch, step.number()); }); });
+  if (returned) {
+    *returned = outputs;
+    visit_tensors(*returned, [](at::Tensor& tensor) { tensor = tensor.detach(); });
+  }
   if (const at::Tensor factor = step.factor_of(batch); factor.defined())
     stop_gradients_of_nothing(outputs, factor);
   const std::vector<Loss> losses = task.losses();
@@ -212,7 +217,8 @@ at::Tensor forward_loss(DistributedDataParallel& ddp, Model& model, const Task& 
       throw TrainError(formatted("the task's loss '{}' {}: expected a tensor without dimensions",
                                  each.name, sizes_of(mean)));
     if (losses.size() > 1) step.log(each.name + "_loss", value_in_step(step, batch, mean.detach()));
-    sum = sum.defined() ? sum + mean : mean;
+    const at::Tensor part = part_of_sum(each, mean);
+    sum = sum.defined() ? sum + part : part;
   }
   if (!sum.defined()) throw TrainError(formatted("the task has no loss '{}'", loss));
   return sum;

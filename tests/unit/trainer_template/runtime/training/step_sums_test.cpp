@@ -591,6 +591,32 @@ TEST_F(StepTest, EvaluatesEachLossOfATask) {
             (std::vector<std::pair<std::string, double>>{{"first_loss", 3}, {"second_loss", 5}}));
 }
 
+// Metrics have the means themselves.
+TEST_F(StepTest, ALossCountsByItsWeight) {
+  struct Weighted : TwoLosses {
+    std::vector<Loss> losses() const override {
+      std::vector<Loss> all = TwoLosses::losses();
+      all[1].weight = 0.5;
+      return all;
+    }
+  } task;
+  TwoOutputs model;
+  DistributedDataParallel ddp(tensors_of(model), alone(), {});
+  const Batch batch = task.train_set().collate(std::vector<std::int64_t>{0, 1});
+  TrainingStep step({.step = 1}, {batch}, AccumulationMean::kSamples);
+  Outputs outputs;
+  const at::Tensor sum = forward_loss(ddp, model, task, batch, step, "", &outputs);
+  const at::Tensor first = outputs.outputs.mean(), second = outputs["masked"].mean();
+  EXPECT_FALSE(first.requires_grad());
+  EXPECT_EQ(sum.item<float>(), (first + 0.5 * second).item<float>());
+  EXPECT_EQ(forward_loss(ddp, model, task, batch, step, "second").item<float>(),
+            (0.5 * second).item<float>());
+  const auto result = evaluate(model, task, {.batch_size = 4}, stop_, alone()).result;
+  EXPECT_EQ(result->loss, 5.5);
+  EXPECT_EQ(result->metrics,
+            (std::vector<std::pair<std::string, double>>{{"first_loss", 3}, {"second_loss", 5}}));
+}
+
 TEST_F(StepTest, RejectsNamesOfNumbersThatMetricsFilesCannotHave) {
   TrainingStep step({.step = 1}, {batch({1})}, AccumulationMean::kSamples);
   for (const char* name :
