@@ -70,7 +70,7 @@ for name in two_heads gan average; do
   case $name in
     two_heads) own='"digit_loss":[0-9.]+,"pixel_loss":[0-9.]+.*"eval_digit_loss":[0-9.]+' ;;
     gan) own='"critic_loss":[0-9.]+,"generator_loss":[-0-9.]+.*"eval_critic_loss":[0-9.]+' ;;
-    average) own='"other_loss":[0-9.]+.*"eval_mean_loss":[0-9.]+,"eval_mean_accuracy":[0-9.]+' ;;
+    average) own='"other_loss":[0-9.]+.*"eval_ema_loss":[0-9.]+,"eval_ema_accuracy":[0-9.]+' ;;
   esac
   grep -qE "\"step\":60,.*$own" runs/a.jsonl || fail "no numbers of its own: $(tail -n 1 runs/a.jsonl)"
 
