@@ -28,7 +28,8 @@ NamedTensors tensors_of_file(const SelectedCheckpoint& checkpoint, const std::st
 
 // Takes prefixes of wrappers and of other programs' models ("module.", "_orig_mod.",
 // "transformer.", "model.") off the names that have them, if the model knows more of the names
-// then. Else the tensors as they are.
+// then; or those "NAME.TENSOR" that Session::keep() has saved, if one NAME has all parameters of
+// the model. Else the tensors as they are.
 NamedTensors fitted_names(const NamedTensors& tensors, const ModelTensors& model);
 
 }  // namespace torchbridge::train

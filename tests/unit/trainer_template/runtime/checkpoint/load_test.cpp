@@ -284,6 +284,10 @@ TEST(FittedNames, HaveNoPrefixesThatTheModelDoesNotKnow) {
       {gpt, {"model.x", "module.y"}, {"model.x", "module.y"}},
       {gpt, {"model.wte", "wte"}, {"model.wte", "wte"}},
       {wrapped, {"module.a", "module.b"}, {"module.a", "module.b"}},
+      {gpt, {"ema.wte", "ema.h.0", "distance", "other.wte"}, {"wte", "h.0"}},
+      {gpt,
+       {"ema.wte", "ema.h.0", "swa.wte", "swa.h.0"},
+       {"ema.wte", "ema.h.0", "swa.wte", "swa.h.0"}},
   };
   for (const auto& c : kCases) {
     NamedTensors file;
