@@ -317,6 +317,22 @@ std::string note_about(const RunOptions& options, const EnvMap& environment,
              : formatted("srun has not started this agent, but {}: start it with srun", job);
 }
 
+// Of a token where there is one: the id of the run is no secret.
+Status set_key(RunEndpoint& run, const RunOptions& options, const LaunchOrigin& origin) {
+  const bool has_all_agents = run.is_of_launcher && origin.facts;
+  const auto of_launcher =
+      has_all_agents ? token_of_launcher(*origin.facts, origin.environment) : std::string();
+  auto token = rendezvous_token(options.rdzv_token_file,
+                                of_launcher.empty() ? origin.environment : EnvMap());
+  if (!token) return Error{.message = token.error().message, .only_here = true};
+  if (token->empty()) *token = of_launcher;
+  if (!token->empty())
+    run.key = RunKey::of_token(*token);
+  else if (!run.key.has_token())
+    run.key = RunKey::of_run_id(run.run_id);
+  return Ok{};
+}
+
 }  // namespace
 
 Status listen_at_endpoint(RunEndpoint& run, const std::string& address) {
@@ -419,18 +435,7 @@ Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const LaunchOri
     return Error{
         formatted("--role has {} bytes: expected at most {}", options.role.size(), kLongestName)};
   }
-  const bool has_all_agents = run->is_of_launcher && origin.facts;
-  const auto of_launcher =
-      has_all_agents ? token_of_launcher(*origin.facts, environment) : std::string();
-  auto token =
-      rendezvous_token(options.rdzv_token_file, of_launcher.empty() ? environment : EnvMap());
-  if (!token) return Error{.message = token.error().message, .only_here = true};
-  if (token->empty()) *token = of_launcher;
-  if (!token->empty()) {
-    run->key = RunKey::of_token(*token);
-  } else if (!run->key.has_token()) {
-    run->key = RunKey::of_run_id(run->run_id);
-  }
+  if (const auto set = set_key(*run, options, origin); !set) return set.error();
   return run;
 }
 

@@ -239,6 +239,19 @@ int rank_of(const LaunchOrigin& origin) {
 
 LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
     : environment(std::move(inherited)), processes(std::move(found)) {
+  find_launcher();
+  const bool has_left =
+      launcher != nullptr && launcher->read == read_slurm && has_left_task(environment, processes);
+  if (has_left)
+    leave_task();
+  else if (launcher != nullptr)
+    take_facts();
+  find_setter();
+  given = given_by(environment, *this);
+  rank = rank_of(*this);
+}
+
+void LaunchOrigin::find_launcher() {
   std::string step = step_above(processes);
   launcher = innermost_launcher(environment, slurm_task_or_self(environment, processes));
   // A container, or an option of /proc, hides slurmstepd, and what may be between it and a rank of
@@ -255,24 +268,29 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
     environment = without_launch(environment);
     launcher = innermost_launcher(environment, slurm_task_or_self(environment, processes));
   }
-  if (launcher != nullptr && launcher->read == read_slurm &&
-      has_left_task(environment, processes)) {
-    if (is_changed(environment, {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}))
-      environment = of_ranks_inside(environment, LaunchFacts());
-    const auto task = read_facts(*launcher, environment);
-    environment = without_launch(environment);
-    const bool is_one_of_several = task && task->world_size > 1 && !environment.has("RANK");
-    if (is_one_of_several) facts_error = left_task(*task);
-    if (!is_one_of_several) launcher = nullptr;
-  } else if (launcher != nullptr) {
-    auto read = read_facts(*launcher, environment);
-    if (read) {
-      environment = without_outer_run(environment, *read);
-      facts = std::move(*read);
-    } else {
-      facts_error = read.error();
-    }
-  }
+}
+
+// Of a process with the variables of a task of srun that it is not below.
+void LaunchOrigin::leave_task() {
+  if (is_changed(environment, {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}))
+    environment = of_ranks_inside(environment, LaunchFacts());
+  const auto task = read_facts(*launcher, environment);
+  environment = without_launch(environment);
+  const bool is_one_of_several = task && task->world_size > 1 && !environment.has("RANK");
+  if (is_one_of_several)
+    facts_error = left_task(*task);
+  else
+    launcher = nullptr;
+}
+
+void LaunchOrigin::take_facts() {
+  auto read = read_facts(*launcher, environment);
+  if (!read) return void(facts_error = read.error());
+  environment = without_outer_run(environment, *read);
+  facts = std::move(*read);
+}
+
+void LaunchOrigin::find_setter() {
   const bool is_only_task = facts && facts->world_size == 1;
   is_set_inside = (is_changed(environment, {"WORLD_SIZE"}) ||
                    (is_only_task && is_changed(environment, {"RANK"}))) &&
@@ -282,8 +300,6 @@ LaunchOrigin::LaunchOrigin(EnvMap inherited, std::vector<ProcessEntry> found)
   const auto run_id = environment.get("TORCHELASTIC_RUN_ID");
   if (set_by == SetBy::kTorchrun && facts && run_id == run_id_of(*facts))
     set_by = SetBy::kPlugin;  // older than kSetByVariable
-  given = given_by(environment, *this);
-  rank = rank_of(*this);
 }
 
 Result<TorchEnv> given_by(const EnvMap& environment, const LaunchOrigin& origin) {

@@ -55,6 +55,12 @@ struct LaunchOrigin {
   bool is_of_mpirun() const { return launcher && launcher->kind == Launcher::Kind::kMpi; }
   // run_id_of() the facts; "none" without them.
   std::string launch() const { return facts ? run_id_of(*facts) : "none"; }
+
+ private:
+  void find_launcher();
+  void leave_task();
+  void take_facts();
+  void find_setter();
 };
 
 // Of variables that the program gives or completes: as LaunchOrigin::given. Accepted are: the
