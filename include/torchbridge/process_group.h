@@ -31,6 +31,7 @@ struct LaunchOrigin;  // likewise
 namespace torchbridge::train {
 
 class Checkpoints;
+class Session;
 class FormedGroup;
 class Heartbeat;
 
@@ -151,11 +152,6 @@ class ProcessGroup : public RankGroup {
   // ten seconds at most; throws where a rank does not take part.
   void leave();
 
-  // Not collective: whether all ranks call it with this text within `timeout`, after the same
-  // collectives of this group; all that call it get the same answer. For a rank whose own error
-  // keeps it from the next collective, where the others may wait for it. Call it once with a text.
-  bool all_meet(const std::string& place, std::chrono::milliseconds timeout);
-
   // Not collective; one of the two is called, once, after `error` has left everything that uses the
   // group. Ends the connections, so that all other ranks notice. report() prints the message of
   // this rank, on stderr and in TORCHELASTIC_ERROR_FILE; false where another rank reports.
@@ -169,7 +165,12 @@ class ProcessGroup : public RankGroup {
 
  private:
   friend class Checkpoints;  // ranks report their writes over the heartbeat's connections
+  friend class Session;      // all_meet()
   struct State;
+  // Not collective: whether all ranks call it with this text within `timeout`, after the same
+  // collectives of this group; all that call it get the same answer. For a rank whose own error
+  // keeps it from the next collective, where the others may wait for it. Call it once with a text.
+  bool all_meet(const std::string& place, std::chrono::milliseconds timeout);
   void join(Launch& launch, const GroupOptions& options,
             const c10::intrusive_ptr<c10d::Store>& store);
   std::string join_all(Launch& launch, const GroupOptions& options,
