@@ -71,9 +71,9 @@ class RankGroup {
 
   void take(FormedGroup formed);
   bool is_formed() const { return formed_ != nullptr; }
-  // The orderly end: waits for the ranks of the group, ten seconds at most; then ends the
-  // connections, and releases the group.
-  void meet_at_the_end(bool is_whole);
+  // A barrier of the group's ranks; on a GPU once that has done what was queued before.
+  void meet(bool is_whole, std::chrono::milliseconds limit);
+  // Ends the connections in order, and releases the group. All ranks have met.
   void shut_down();
   // Releases the group without a wait.
   void release();
@@ -140,7 +140,8 @@ class ProcessGroup : public RankGroup {
 
   // Collective over all ranks, also those outside of the subgroup, which get null. `ranks` are of
   // this group, in any order; an empty list, an unknown rank and a duplicate are errors. The
-  // subgroup must end before this group does.
+  // subgroup must end before this group does. On a GPU all ranks meet first, once their GPUs have
+  // done what is queued on the current streams.
   std::unique_ptr<Subgroup> new_group(std::vector<int> ranks);
   // Collective over all ranks. per_node: the ranks on the node of this one. across_nodes: the ranks
   // with the same index on their nodes: the first of each, the second ... Nodes may hold different
@@ -148,8 +149,9 @@ class ProcessGroup : public RankGroup {
   std::unique_ptr<Subgroup> per_node();
   std::unique_ptr<Subgroup> across_nodes();
 
-  // Collective: the orderly end, once the GPU has done what was queued on the current stream, in
-  // ten seconds at most; throws where a rank does not take part.
+  // Collective: the orderly end; throws where a rank does not take part. All ranks come within ten
+  // seconds; over NCCL alone, and until their GPUs have done what is queued on the current streams,
+  // within options.timeout.
   void leave();
 
   // Not collective; one of the two is called, once, after `error` has left everything that uses the
@@ -178,7 +180,8 @@ class ProcessGroup : public RankGroup {
   void choose_backends(const GroupOptions& options, bool several_nodes);
   void connect(const std::string& own_address, const GroupOptions& options);
   void meet_by_heartbeat();
-  void wait_for_gpu();
+  void meet_with_gpus(std::chrono::milliseconds limit);
+  void wait_for_gpu(std::chrono::milliseconds limit);
   [[noreturn]] void give_up(const std::exception& error);
   void start_heartbeat(const std::string& own_address, const GroupOptions& options);
   void check_heartbeat();

@@ -212,19 +212,23 @@ TEST_F(Nccl, ARankThatDoesNotComeToTheEndIsOneLineThoughTheAbortHangs) {
   expect_codes_and_line(ranks, {1, 1}, late_line(1));
 }
 
-// As over gloo: it only waits no longer.
-TEST_F(Nccl, ARankThatComesLateToTheEndOfASubgroupDoesNotEndTheJob) {
-  Ranks ranks = run(2, of_rank(0, "scope-end"), "slow 2");
-  expect_success(ranks);
+// They take longer than a rank may come late to the end: on both ranks, or on one.
+TEST_F(Nccl, CollectivesThatTheGpuHasStillToDoAreNotAbortedAtTheEndOfAGroup) {
+  Ranks subgroup = run(2, "scope-amid", "slow 1"), all = run(2, of_rank(0, "end-amid"), "slow 1"),
+        nccl = run(2, of_rank(0, "end-nccl-amid"), "slow 1");
+  for (Ranks* ranks : {&subgroup, &all, &nccl}) {
+    expect_success(*ranks);
+    EXPECT_FALSE(contains(ranks->errors(), "aborted an all-reduce")) << ranks->errors();
+  }
 }
 
-// They take longer than the limit of a group's end.
-TEST_F(Nccl, CollectivesThatTheGpuHasStillToDoAreNotAbortedAtTheEndOfAGroup) {
-  for (const char* name : {"scope-amid", "end-amid"}) {
-    Ranks ranks = run(2, name, "slow 1");
-    expect_success(ranks);
-    EXPECT_FALSE(contains(ranks.errors(), "aborted an all-reduce")) << name << ranks.errors();
-  }
+// By gloo's connections, though the GPU waits for it too.
+TEST_F(Nccl, ARankThatIsKilledBeforeTheEndIsNamedWhereNoHeartbeatIs) {
+  Ranks ranks = run(2, of_rank(0, "end-killed"), "stuck 1");
+  EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 128 + SIGKILL})) << ranks.errors();
+  EXPECT_TRUE(contains(ranks.errors(),
+                       "the connection to rank 1 on " + torchbridge::host_name() + " was lost"))
+      << ranks.errors();
 }
 
 TEST_F(Nccl, ARankThatIsLateForTheNextSubgroupIsNamed) {

@@ -1,6 +1,7 @@
 // What scripts/gpu_check asks beside the trainer, one case a run: gpu_cases CASE cpu|cuda. Prints a
 // line "NAME VALUE" a finding. Those of groups and their failures are for several ranks.
 #include <dlfcn.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -310,16 +311,9 @@ void be_late_for_the_first(c10::DeviceType type) {
 }
 
 void be_late_for_the_end(c10::DeviceType type) {
-  std::exit(run_with(on_one_backend(type), [&](ProcessGroup& group) {
+  std::exit(run_with(within_five_seconds(on_one_backend(type)), [&](ProcessGroup& group) {
     group.sum(at::zeros({1000}, at::device(type)));
     if (group.rank() == group.world_size() - 1) pause_forever();
-  }));
-}
-
-// With its scope, before the group.
-void end_a_subgroup(c10::DeviceType type) {
-  std::exit(run_with(on_one_backend(type), [&](ProcessGroup& group) {
-    group.new_group({0, 1})->sum(at::zeros({1000}, at::device(type)));
   }));
 }
 
@@ -334,9 +328,21 @@ void leave_a_subgroup_amid_a_sum(c10::DeviceType type) {
   }));
 }
 
-void end_amid_a_sum(c10::DeviceType type) {
-  std::exit(run_with(on_one_backend(type),
+void end_amid_a_sum(const GroupOptions& options, c10::DeviceType type) {
+  std::exit(run_with(options,
                      [&](ProcessGroup& group) { group.sum(at::ones({1000}, at::device(type))); }));
+}
+void end_all_amid_a_sum(c10::DeviceType type) { end_amid_a_sum(bound_to(type), type); }
+void end_nccl_amid_a_sum(c10::DeviceType type) { end_amid_a_sum(on_one_backend(type), type); }
+
+// The last rank, after a sum, where no heartbeat sees that.
+void die_before_the_end(c10::DeviceType type) {
+  GroupOptions options = bound_to(type);
+  options.heartbeat_timeout = std::chrono::seconds(0);
+  std::exit(run_with(options, [&](ProcessGroup& group) {
+    group.sum(at::ones({1000}, at::device(type)));
+    if (group.rank() == group.world_size() - 1) raise(SIGKILL);
+  }));
 }
 
 // For the next subgroup, before which NCCL closes the one before with the other ranks of the node.
@@ -450,7 +456,9 @@ const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
     {"bandwidth", measure_bandwidth},
     {"eager", connect_eagerly},
     {"end", be_late_for_the_end},
-    {"end-amid", end_amid_a_sum},
+    {"end-amid", end_all_amid_a_sum},
+    {"end-killed", die_before_the_end},
+    {"end-nccl-amid", end_nccl_amid_a_sum},
     {"first", be_late_for_the_first},
     {"interface", find_interface},
     {"kept", keep_a_tensor},
@@ -462,7 +470,6 @@ const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
     {"random", draw_numbers},
     {"scope", fail_beside_a_subgroup},
     {"scope-amid", leave_a_subgroup_amid_a_sum},
-    {"scope-end", end_a_subgroup},
     {"split", form_a_subgroup},
     {"subgroups", use_subgroups},
     {"uncaught", throw_in_a_thread},

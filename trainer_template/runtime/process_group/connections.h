@@ -24,6 +24,8 @@ namespace torchbridge::train {
 
 // How long an abort may take, and the orderly end of connections to which all ranks have come.
 inline constexpr std::chrono::milliseconds kAbortTimeout{5000}, kEndTimeout{30'000};
+// How late a rank may come to the end of a group.
+inline constexpr std::chrono::milliseconds kLeaveTimeout{10'000};
 
 // The error of an aborted collective, which does not name the cause.
 inline constexpr const char* kAbortedCollective =

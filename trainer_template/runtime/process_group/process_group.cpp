@@ -11,7 +11,6 @@
 #include <thread>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
@@ -296,17 +295,6 @@ struct ProcessGroup::State {
       watchdog.start();
       connections->end_kept();
     }
-  }
-  // The same as a collective: NCCL waits until the other ranks of the node come too.
-  void meet_and_end_kept() {
-    connections->begin_collective(/*is_of_all=*/true);
-    const auto end = c10::make_scope_exit([&] { connections->end_collective(); });
-    AbortWatchdog watchdog(request.timeout, [this] {
-      backend_error = c10d::ErrorType::TIMEOUT;
-      report_and_exit(c10::DistBackendError({__func__, __FILE__, __LINE__}, kAbortedCollective));
-    });
-    if (connections->kept_limit()) watchdog.start();
-    while (connections->kept_limit()) connections->end_kept();
   }
 
   // On the heartbeat's thread, which goes on, because the other ranks would take one without
@@ -697,7 +685,8 @@ std::vector<std::vector<int>> ProcessGroup::nodes() {
 // Every rank counts all subgroups, so that all agree on the names of later ones.
 std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(
     const std::vector<std::vector<int>>& partition) {
-  state_->meet_and_end_kept();
+  if (is_on_gpu()) meet_with_gpus(state_->request.timeout);
+  state_->end_kept();
   const QuietC10d quiet(QuietC10d::kError);  // as in join()
   std::unique_ptr<Subgroup> own;
   for (const std::vector<int>& ranks : partition) {
@@ -734,15 +723,22 @@ bool ProcessGroup::all_meet(const std::string& place, milliseconds timeout) try 
   return false;  // the store is lost
 }
 
-// For what the program has queued on the GPU, which the limits of the end do not count. Where the
-// group breaks meanwhile, the end says so.
-void ProcessGroup::wait_for_gpu() {
-  const c10::Device device = device_.is_cpu() ? small().device() : device_;
-  if (device.is_cpu()) return;
+// The hosts come within the limit, where they can meet without their GPUs.
+void ProcessGroup::meet_with_gpus(milliseconds limit) {
+  const milliseconds timeout = state_->request.timeout;
+  if (small().device().is_cpu()) {
+    meet(/*is_whole=*/true, limit);
+    wait_for_gpu(timeout + kAfterTimeout);
+  }
+  meet(/*is_whole=*/true, timeout);
+}
+
+// For what the program has queued, which no other limit counts.
+void ProcessGroup::wait_for_gpu(milliseconds limit) {
+  if (device_.is_cpu()) return;
   constexpr milliseconds kPause{1};
-  const milliseconds limit = state_->request.timeout + kAfterTimeout;
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  const c10::Stream stream = guard.getStream(device);
+  const c10::impl::VirtualGuardImpl guard(device_.type());
+  const c10::Stream stream = guard.getStream(device_);
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (!guard.queryStream(stream) && !state_->connections->are_broken()) {
     if (std::chrono::steady_clock::now() >= deadline)
@@ -750,12 +746,12 @@ void ProcessGroup::wait_for_gpu() {
                                  seconds(limit)));
     std::this_thread::sleep_for(kPause);
   }
+  throw_if_aborted();
 }
 
 void ProcessGroup::leave() {
   failpoint("exit");
-  wait_for_gpu();
-  meet_at_the_end(/*is_whole=*/true);
+  is_on_gpu() ? meet_with_gpus(kLeaveTimeout) : meet(/*is_whole=*/true, kLeaveTimeout);
   state_->end_kept();
   shut_down();
   state_->connections->keep_no_more();

@@ -19,16 +19,15 @@
 namespace torchbridge::train {
 namespace {
 
-constexpr std::chrono::milliseconds kLeaveTimeout{10'000};
 // The host waits a little longer, so that the backend's own error comes first.
-constexpr std::chrono::milliseconds kLeaveWait = kLeaveTimeout + std::chrono::seconds(1);
+constexpr std::chrono::milliseconds kAfterLimit{1000};
 
 // Instead of wait(). NCCL's barrier has no timeout of its own: wait() without a time would be for
 // the GPU, which nothing ends where no heartbeat is. With one, and after an error, it would abort,
 // which may hang, and ends a job in which a rank only leaves a subgroup late.
-void wait_for_gpu(c10d::Work& barrier) {
+void wait_for_gpu(c10d::Work& barrier, std::chrono::milliseconds limit) {
   constexpr std::chrono::milliseconds kPause{1};
-  const auto deadline = std::chrono::steady_clock::now() + kLeaveTimeout;
+  const auto deadline = std::chrono::steady_clock::now() + limit;
   while (!barrier.isCompleted()) {
     if (std::chrono::steady_clock::now() >= deadline)
       C10_THROW_ERROR(DistBackendError, "the barrier at the end of a group timed out");
@@ -148,12 +147,12 @@ std::vector<std::string> RankGroup::all_gather(const std::string& text) {
   return texts;
 }
 
-void RankGroup::meet_at_the_end(bool is_whole) {
+void RankGroup::meet(bool is_whole, std::chrono::milliseconds limit) {
   if (world_size_ == 1) return;
   // The backend's own barrier: c10d's keeps a tensor in a static variable, which is destroyed
   // before a group that is static itself.
   c10d::BarrierOptions options;
-  options.timeout = kLeaveTimeout;
+  options.timeout = limit;
   options.device = small().device();
   const auto connections = formed_->connections();
   connections->begin_collective(is_whole);  // so that a late rank is known for it
@@ -161,9 +160,9 @@ void RankGroup::meet_at_the_end(bool is_whole) {
   const auto barrier = connections->call_backend(
       [&] { return c10d()->getBackend(options.device->type())->barrier(options); });
   if (options.device->is_cpu())
-    barrier->wait(kLeaveWait);
+    barrier->wait(limit + kAfterLimit);
   else
-    wait_for_gpu(*barrier);
+    wait_for_gpu(*barrier, limit + kAfterLimit);
   throw_if_aborted();
 }
 
@@ -202,13 +201,14 @@ Subgroup::Subgroup(FormedGroup formed, std::vector<int> ranks, int rank)
 
 // NCCL's end of a communicator waits until the other ranks of the node end theirs, which may come
 // later; and after an exception it may hang or throw, before the other ranks know why. So the whole
-// group does it when it ends, or when it forms the next one. That a rank comes late is no reason to
-// abort what it and the GPU have still to do.
+// group does it when all ranks have met: at its end, or when it forms the next one.
 Subgroup::~Subgroup() {
   const bool is_orderly = !is_unwinding();
   try {
-    if (is_orderly) meet_at_the_end(/*is_whole=*/false);
-    if (is_orderly && !is_on_gpu()) shut_down();
+    if (is_orderly && !is_on_gpu()) {
+      meet(/*is_whole=*/false, kLeaveTimeout);
+      shut_down();
+    }
   } catch (const std::exception&) {
     // The whole group reports which ranks were lost.
   }
