@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kAfterLimit{1000};
 
 // Instead of wait(). NCCL's barrier has no timeout of its own: wait() without a time would be for
 // the GPU, which nothing ends where no heartbeat is. With one, and after an error, it would abort,
-// which may hang, and ends a job in which a rank only leaves a subgroup late.
+// which may hang.
 void wait_for_gpu(c10d::Work& barrier, std::chrono::milliseconds limit) {
   constexpr std::chrono::milliseconds kPause{1};
   const auto deadline = std::chrono::steady_clock::now() + limit;
