@@ -93,6 +93,7 @@ class RankGroup {
 
 // Some of the ranks. Ends with its scope: in order; but on a GPU, or where an exception leaves the
 // scope, its connections are released when the next subgroup is formed, or with the whole group.
+// After an exception no result of it may be used: what the GPU has still to do is aborted.
 class Subgroup : public RankGroup {
  public:
   // Made by ProcessGroup.

@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import math
 import pathlib
 import random
 import re
@@ -54,7 +55,8 @@ def mean_loss(lines):
 def apart(lines, others):
     """The largest distance between two losses of the same step."""
     found = {line["step"]: line["loss"] for line in others}
-    return max(abs(line["loss"] - found[line["step"]]) / max(1.0, abs(found[line["step"]])) for line in lines)
+    distances = [abs(line["loss"] - found[line["step"]]) / max(1.0, abs(found[line["step"]])) for line in lines]
+    return max(distances) if all(map(math.isfinite, distances)) else math.inf
 
 
 def rate(lines):

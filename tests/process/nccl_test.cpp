@@ -45,10 +45,13 @@ class Nccl : public testing::Test {
   TemporaryFolder folder_;
 };
 
-// The command of a case in which FAKE_GPU is for this rank alone.
+// The command of a case in which FAKE_GPU is for this rank alone, and TORCHBRIDGE_FAIL, by the
+// variable FAIL_OTHERS, for the others.
 std::vector<std::string> of_rank(int rank, const std::string& name) {
   return {"/bin/sh", "-c",
-          "[ $RANK = " + std::to_string(rank) + " ] || unset FAKE_GPU; exec " +
+          "if [ $RANK != " + std::to_string(rank) +
+              " ]; then unset FAKE_GPU; ${FAIL_OTHERS:+export TORCHBRIDGE_FAIL=$FAIL_OTHERS}; fi; "
+              "exec " +
               in_build("bin/gpu_cases") + " " + name + " cuda"};
 }
 
@@ -222,13 +225,22 @@ TEST_F(Nccl, CollectivesThatTheGpuHasStillToDoAreNotAbortedAtTheEndOfAGroup) {
   }
 }
 
-// By gloo's connections, though the GPU waits for it too.
-TEST_F(Nccl, ARankThatIsKilledBeforeTheEndIsNamedWhereNoHeartbeatIs) {
-  Ranks ranks = run(2, of_rank(0, "end-killed"), "stuck 1");
-  EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 128 + SIGKILL})) << ranks.errors();
-  EXPECT_TRUE(contains(ranks.errors(),
-                       "the connection to rank 1 on " + torchbridge::host_name() + " was lost"))
-      << ranks.errors();
+// The GPU of rank 0 waits for it too.
+TEST_F(Nccl, ARankThatIsKilledAtTheEndIsNamedWhereNoHeartbeatIs) {
+  // Before the ranks meet, and while they wait for their GPUs.
+  for (const std::string phase : {"exit", "gpu"}) {
+    Ranks ranks = run(2, of_rank(0, "end-unwatched"), "stuck 1", {{"FAIL_OTHERS", phase + ":1"}});
+    EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 128 + SIGKILL})) << ranks.errors();
+    EXPECT_TRUE(contains(ranks.errors(),
+                         "the connection to rank 1 on " + torchbridge::host_name() + " was lost"))
+        << phase << ": " << ranks.errors();
+  }
+}
+
+// NCCL's end of one waits for the other rank.
+TEST_F(Nccl, SubgroupsMayBeLeftInDifferentOrders) {
+  Ranks ranks = run(2, "order", "");
+  expect_success(ranks);
 }
 
 TEST_F(Nccl, ARankThatIsLateForTheNextSubgroupIsNamed) {

@@ -1,7 +1,6 @@
 // What scripts/gpu_check asks beside the trainer, one case a run: gpu_cases CASE cpu|cuda. Prints a
 // line "NAME VALUE" a finding. Those of groups and their failures are for several ranks.
 #include <dlfcn.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -249,11 +248,14 @@ void use_subgroups(c10::DeviceType type) {
   const int size = all.world_size();
   const std::vector<int> even = ranks_from(0, 2, size), odd = ranks_from(1, 2, size),
                          whole = ranks_from(0, 1, size);
-  const auto evens = all.new_group(even), odds = all.new_group(odd), node = all.per_node();
-  print_sum("halves", all, evens ? *evens : *odds, evens ? even : odd);
-  print_sum("node", all, *node, node->ranks());
-  print_sum("all", all, all, whole);
-  print_sum("halves-again", all, evens ? *evens : *odds, evens ? even : odd);
+  {
+    const auto evens = all.new_group(even), odds = all.new_group(odd), node = all.per_node();
+    print_sum("halves", all, evens ? *evens : *odds, evens ? even : odd);
+    print_sum("node", all, *node, node->ranks());
+    print_sum("all", all, all, whole);
+    print_sum("halves-again", all, evens ? *evens : *odds, evens ? even : odd);
+  }
+  all.leave();
 }
 
 // As nccl-tests gives it (busbw): bytes that each rank sends and receives, 2 (n - 1) / n of the
@@ -317,6 +319,14 @@ void be_late_for_the_end(c10::DeviceType type) {
   }));
 }
 
+// As where an exception destroys those of one rank.
+void leave_in_different_orders(c10::DeviceType type) {
+  std::exit(run_with(bound_to(type), [](ProcessGroup& group) {
+    auto first = group.new_group({0, 1}), second = group.new_group({0, 1});
+    (group.rank() == 0 ? first : second).reset();
+  }));
+}
+
 // The GPU has not ended it, nor has it as the next subgroup is formed.
 void leave_a_subgroup_amid_a_sum(c10::DeviceType type) {
   std::exit(run_with(on_one_backend(type), [&](ProcessGroup& group) {
@@ -335,14 +345,10 @@ void end_amid_a_sum(const GroupOptions& options, c10::DeviceType type) {
 void end_all_amid_a_sum(c10::DeviceType type) { end_amid_a_sum(bound_to(type), type); }
 void end_nccl_amid_a_sum(c10::DeviceType type) { end_amid_a_sum(on_one_backend(type), type); }
 
-// The last rank, after a sum, where no heartbeat sees that.
-void die_before_the_end(c10::DeviceType type) {
+void end_unwatched(c10::DeviceType type) {
   GroupOptions options = bound_to(type);
   options.heartbeat_timeout = std::chrono::seconds(0);
-  std::exit(run_with(options, [&](ProcessGroup& group) {
-    group.sum(at::ones({1000}, at::device(type)));
-    if (group.rank() == group.world_size() - 1) raise(SIGKILL);
-  }));
+  end_amid_a_sum(options, type);
 }
 
 // For the next subgroup, before which NCCL closes the one before with the other ranks of the node.
@@ -457,8 +463,8 @@ const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
     {"eager", connect_eagerly},
     {"end", be_late_for_the_end},
     {"end-amid", end_all_amid_a_sum},
-    {"end-killed", die_before_the_end},
     {"end-nccl-amid", end_nccl_amid_a_sum},
+    {"end-unwatched", end_unwatched},
     {"first", be_late_for_the_first},
     {"interface", find_interface},
     {"kept", keep_a_tensor},
@@ -466,6 +472,7 @@ const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
     {"late-subgroup", be_late_for_a_subgroup},
     {"lazy", connect_lazily},
     {"open", open_library},
+    {"order", leave_in_different_orders},
     {"overlap", overlap_copies},
     {"random", draw_numbers},
     {"scope", fail_beside_a_subgroup},

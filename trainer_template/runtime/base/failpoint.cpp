@@ -17,10 +17,10 @@
 namespace torchbridge::train {
 namespace {
 
-constexpr std::array<std::string_view, 18> kPhases = {
+constexpr std::array<std::string_view, 19> kPhases = {
     "start", "bind",     "publish",  "heartbeat", "join",  "verdict", "connect",
     "step",  "evaluate", "snapshot", "write",     "fsync", "rename",  "directory-fsync",
-    "DONE",  "prune",    "exit",     "left"};
+    "DONE",  "prune",    "exit",     "gpu",       "left"};
 
 struct Plan {
   std::string phase;  // empty: none

@@ -5,7 +5,7 @@
 //
 // Phases of a start: start bind publish heartbeat join verdict connect. Of training: step evaluate
 // (each batch) snapshot write fsync rename directory-fsync DONE prune. Of the end: exit (before the
-// last barrier) left (after it).
+// last barrier) gpu (before a wait for the GPU) left (after it).
 #pragma once
 
 namespace torchbridge::train {

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,26 +61,30 @@ class Connections {
     const std::scoped_lock lock(mutex_);
     for (const Handle& link : links) *link = {[] {}, {}};
   }
-  // A group that the program has left, and how it ends, in how long: not before end_kept(), but at
-  // once after keep_no_more(). Waits for no abort.
-  void keep(std::shared_ptr<void> group, std::function<void()> end,
-            std::chrono::milliseconds limit) {
+  // A group that the program has left, and how it ends, in how long.
+  struct Kept {
+    std::shared_ptr<void> group;
+    std::function<void()> end;
+    std::chrono::milliseconds limit{};
+  };
+  // Does not end it before end_kept(), but at once after keep_no_more(). Waits for no abort.
+  void keep(int number, Kept group) {
     const std::scoped_lock lock(kept_mutex_);
-    if (!keeps_no_more_) kept_.push_back({std::move(group), std::move(end), limit});
+    if (!keeps_no_more_) kept_[number] = std::move(group);
   }
-  // Of the latest of them; nothing where none is kept.
+  // Of the one with the highest number; nothing where none is kept.
   std::optional<std::chrono::milliseconds> kept_limit() {
     const std::scoped_lock lock(kept_mutex_);
-    return kept_.empty() ? std::nullopt : std::optional(kept_.back().limit);
+    return kept_.empty() ? std::nullopt : std::optional(kept_.rbegin()->second.limit);
   }
-  // Ends the latest of them, which may hang; it removes its connections.
+  // Ends that one, which may hang; it removes its connections. All ranks end them in this order,
+  // because NCCL's end of one waits for the other ranks of the node.
   void end_kept() {
     Kept kept;
     {
       const std::scoped_lock lock(kept_mutex_);
       if (kept_.empty()) return;
-      kept = std::move(kept_.back());
-      kept_.pop_back();
+      kept = std::move(kept_.extract(std::prev(kept_.end())).mapped());
     }
     kept.end();
   }
@@ -88,7 +94,7 @@ class Connections {
   }
   // Ends those that are left. For the end of the whole group.
   void keep_no_more() {
-    std::vector<Kept> groups;
+    std::map<int, Kept> groups;
     const std::scoped_lock lock(kept_mutex_);
     groups.swap(kept_);
     keeps_no_more_ = true;
@@ -171,12 +177,6 @@ class Connections {
   }
 
  private:
-  struct Kept {
-    std::shared_ptr<void> group;
-    std::function<void()> end;
-    std::chrono::milliseconds limit{};
-  };
-
   // Once. On a thread that may catch nothing; the backends after this one are aborted too.
   static void abort(BackendLink& link) {
     try {
@@ -194,7 +194,7 @@ class Connections {
   std::mutex interfaces_mutex_, kept_mutex_;
   std::list<BackendLink> links_;
   std::set<std::string> interfaces_;
-  std::vector<Kept> kept_;
+  std::map<int, Kept> kept_;
   bool keeps_no_more_ = false;
 };
 

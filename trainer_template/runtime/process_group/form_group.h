@@ -36,6 +36,7 @@ class FormedGroup {
   }
 
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  int number = 0;  // of a subgroup, the same on all its ranks: a later one has a higher number
 
  private:
   std::shared_ptr<Connections> connections_;

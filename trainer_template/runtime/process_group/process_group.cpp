@@ -52,6 +52,8 @@ constexpr milliseconds kNcclTimeout = std::chrono::minutes(10),
 // How much longer than its timeout a collective may be in the call that begins it, so that the
 // backend's own error comes first.
 constexpr milliseconds kAfterTimeout{1000};
+// And ranks that wait for those whose GPUs are in such a collective: who is in it knows why.
+constexpr milliseconds kAfterGpus{5000};
 // Of message_for() after an abort that took most of that time.
 constexpr milliseconds kToReport{2500};
 // How much longer than for a heartbeat a rank waits for an answer of the store, which serves all
@@ -699,6 +701,7 @@ std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(
     FormedGroup formed =
         form_group(state_->backends, std::move(request), state_->connections, c10d().get());
     connect_eagerly(formed, state_->connect_limit(backend_));
+    formed.number = state_->groups;
     own = std::make_unique<Subgroup>(std::move(formed), ranks, index);
   }
   if (!own) stay_out_of_group(state_->backends, *c10d(), state_->connect_limit(backend_));
@@ -726,11 +729,11 @@ bool ProcessGroup::all_meet(const std::string& place, milliseconds timeout) try 
 // The hosts come within the limit, where they can meet without their GPUs.
 void ProcessGroup::meet_with_gpus(milliseconds limit) {
   const milliseconds timeout = state_->request.timeout;
-  if (small().device().is_cpu()) {
-    meet(/*is_whole=*/true, limit);
-    wait_for_gpu(timeout + kAfterTimeout);
-  }
-  meet(/*is_whole=*/true, timeout);
+  if (!small().device().is_cpu()) return meet(/*is_whole=*/true, timeout);
+  meet(/*is_whole=*/true, limit);
+  failpoint("gpu");
+  wait_for_gpu(timeout + kAfterTimeout);
+  meet(/*is_whole=*/true, timeout + kAfterGpus);
 }
 
 // For what the program has queued, which no other limit counts.
@@ -740,7 +743,12 @@ void ProcessGroup::wait_for_gpu(milliseconds limit) {
   const c10::impl::VirtualGuardImpl guard(device_.type());
   const c10::Stream stream = guard.getStream(device_);
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (!guard.queryStream(stream) && !state_->connections->are_broken()) {
+  while (!guard.queryStream(stream)) {
+    throw_if_aborted();
+    // No backend sees that the GPU waits for them, and no thread where no heartbeat is.
+    if (state_->heartbeat &&
+        !(state_->heartbeat->closed().empty() && state_->heartbeat->aborted_ranks().empty()))
+      C10_THROW_ERROR(DistBackendError, kAbortedCollective);
     if (std::chrono::steady_clock::now() >= deadline)
       throw TrainError(formatted("the GPU has not done within {} what was queued before the end",
                                  seconds(limit)));

@@ -187,11 +187,9 @@ void RankGroup::keep_until_end(bool is_orderly) {
   Connections& connections = *group->connections();
   FormedGroup* const formed = group.get();
   if (is_orderly && !connections.are_broken())
-    connections.keep(
-        group, [formed] { formed->shut_down(); }, kEndTimeout);
+    connections.keep(formed->number, {group, [formed] { formed->shut_down(); }, kEndTimeout});
   else
-    connections.keep(
-        group, [formed] { formed->abort(); }, kAbortTimeout);
+    connections.keep(formed->number, {group, [formed] { formed->abort(); }, kAbortTimeout});
 }
 
 Subgroup::Subgroup(FormedGroup formed, std::vector<int> ranks, int rank)

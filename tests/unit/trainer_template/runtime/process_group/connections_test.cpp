@@ -22,15 +22,13 @@ TEST(Connections, KeepAGroupWhileAnAbortIsInProgress) {
   has_begun.get_future().wait();
   auto group = std::make_shared<int>(7);
   const std::weak_ptr<int> kept = group;
-  connections.keep(
-      std::move(group), [] {}, kAbortTimeout);
+  connections.keep(1, {std::move(group), [] {}, kAbortTimeout});
   EXPECT_FALSE(kept.expired());
   may_end.set_value();
   abort.get();
   connections.keep_no_more();
   EXPECT_TRUE(kept.expired());
-  connections.keep(
-      std::make_shared<int>(8), [] {}, kAbortTimeout);
+  connections.keep(2, {std::make_shared<int>(8), [] {}, kAbortTimeout});
   EXPECT_FALSE(connections.kept_limit()) << "nothing would end it";
 }
 
@@ -39,11 +37,21 @@ TEST(Connections, AbortWhatAnExceptionLeftBeforeItEnds) {
   int aborts_of_kept = 0, aborts_of_others = 0;
   connections.add({[&] { ++aborts_of_others; }, {}});
   const auto link = connections.add({[&] { ++aborts_of_kept; }, {}});
-  connections.keep(
-      std::make_shared<int>(7), [&] { connections.abort({link}); }, kAbortTimeout);
+  connections.keep(1,
+                   {std::make_shared<int>(7), [&] { connections.abort({link}); }, kAbortTimeout});
   connections.end_kept();
   EXPECT_EQ(aborts_of_kept, 1);
   EXPECT_EQ(aborts_of_others, 0);
+}
+
+// In whichever order the ranks have left them.
+TEST(Connections, EndTheLatestGroupFirst) {
+  Connections connections;
+  std::vector<int> ended;
+  for (const int number : {2, 3, 1})
+    connections.keep(number, {{}, [&, number] { ended.push_back(number); }, kEndTimeout});
+  while (connections.kept_limit()) connections.end_kept();
+  EXPECT_EQ(ended, (std::vector<int>{3, 2, 1}));
 }
 
 // NCCL would abort a communicator that it has destroyed.
