@@ -71,8 +71,10 @@ class RankGroup {
 
   void take(FormedGroup formed);
   bool is_formed() const { return formed_ != nullptr; }
-  // A barrier of the group's ranks; on a GPU once that has done what was queued before.
-  void meet(bool is_whole, std::chrono::milliseconds limit);
+  // A barrier of the group's ranks; on a GPU once that has done what was queued before. kAgain: of
+  // all that have met, for which no rank counts as late.
+  enum class Meeting { kOfSubgroup, kOfAll, kAgain };
+  void meet(Meeting meeting, std::chrono::milliseconds limit);
   // Ends the connections in order, and releases the group. All ranks have met.
   void shut_down();
   // Releases the group without a wait.
@@ -142,7 +144,7 @@ class ProcessGroup : public RankGroup {
   // Collective over all ranks, also those outside of the subgroup, which get null. `ranks` are of
   // this group, in any order; an empty list, an unknown rank and a duplicate are errors. The
   // subgroup must end before this group does. On a GPU all ranks meet first, once their GPUs have
-  // done what is queued on the current streams.
+  // done what is queued on the current streams; not where the program begins with it.
   std::unique_ptr<Subgroup> new_group(std::vector<int> ranks);
   // Collective over all ranks. per_node: the ranks on the node of this one. across_nodes: the ranks
   // with the same index on their nodes: the first of each, the second ... Nodes may hold different
@@ -182,7 +184,7 @@ class ProcessGroup : public RankGroup {
   void connect(const std::string& own_address, const GroupOptions& options);
   void meet_by_heartbeat();
   void meet_with_gpus(std::chrono::milliseconds limit);
-  void wait_for_gpu(std::chrono::milliseconds limit);
+  void wait_for_gpu(std::chrono::milliseconds limit, std::size_t gone_before);
   [[noreturn]] void give_up(const std::exception& error);
   void start_heartbeat(const std::string& own_address, const GroupOptions& options);
   void check_heartbeat();

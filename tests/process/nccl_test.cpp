@@ -110,6 +110,19 @@ TEST_F(Nccl, AGroupWithoutADeviceIsConnectedByItsFirstCollective) {
   }
 }
 
+// Each rank addresses its GPU by a number, and the current device is another one. NCCL's barrier
+// takes the GPU that the group has used, and would guess one by the rank before.
+TEST_F(Nccl, AGroupWithoutADeviceConnectsNoGpuThatTheProgramDoesNotUse) {
+  for (const char* name : {"scope-first", "used"}) {
+    Ranks ranks = run(2, name, "", {{"FAKE_GPUS", "3"}});
+    expect_success(ranks);
+    EXPECT_TRUE(contains(ranks.errors(), "rank 0 connects GPU 1")) << ranks.errors();
+    EXPECT_TRUE(contains(ranks.errors(), "rank 1 connects GPU 2")) << ranks.errors();
+    EXPECT_FALSE(contains(ranks.errors(), "rank 0 connects GPU 0")) << name << ranks.errors();
+    EXPECT_FALSE(contains(ranks.errors(), "rank 1 connects GPU 0")) << name << ranks.errors();
+  }
+}
+
 // Only a thread of ours that asks for errors may keep the watchdog from ending the process.
 TEST_F(Nccl, TheWatchdogThrowsAsInPythonWhereNoHeartbeatAsksForErrors) {
   struct Case {

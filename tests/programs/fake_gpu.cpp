@@ -67,6 +67,11 @@ std::atomic<int> all_reduces{0};
 std::atomic<bool> is_stuck{false}, is_broken{false}, has_network_error{false}, abort_hangs{false},
     query_stalls{false}, query_fails{false};
 
+// FAKE_GPUS: how many the process sees; and NCCL says on stderr which of them it connects.
+const char* const number_of_gpus = std::getenv("FAKE_GPUS");
+const int gpus = number_of_gpus == nullptr ? 1 : std::atoi(number_of_gpus);
+thread_local int gpu = 0;
+
 cudaError_t state() { return is_broken ? cudaErrorAssert : cudaSuccess; }
 
 cudaError_t wait() {
@@ -175,9 +180,9 @@ cudaError_t copy(void* to, const void* from, std::size_t size) {
 
 // --- CUDA's runtime
 
-FAKE cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-FAKE cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-FAKE cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+FAKE cudaError_t cudaGetDeviceCount(int* count) { return *count = gpus, cudaSuccess; }
+FAKE cudaError_t cudaGetDevice(int* device) { return *device = gpu, cudaSuccess; }
+FAKE cudaError_t cudaSetDevice(int device) { return gpu = device, cudaSuccess; }
 FAKE cudaError_t cudaGetLastError() { return state(); }
 FAKE cudaError_t cudaPeekAtLastError() { return state(); }
 FAKE cudaError_t cudaDriverGetVersion(int* version) { return set(version, CUDART_VERSION); }
@@ -287,6 +292,7 @@ FAKE ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 FAKE ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                          ncclConfig_t*) {
   listen_on_loopback();
+  if (gpus > 1) std::fprintf(stderr, "fake_gpu: rank %d connects GPU %d\n", rank, gpu);
   if (plan.what == std::string("init")) {
     if (rank == plan.in) return ncclSystemError;
     wait_forever();

@@ -319,6 +319,26 @@ void be_late_for_the_end(c10::DeviceType type) {
   }));
 }
 
+// On a GPU that is not the current one, nor that of the rank's number.
+void sum_on_own_gpu(const ProcessGroup& all, RankGroup& group, c10::DeviceType type) {
+  const c10::Device own(type, type == c10::kCPU ? -1 : static_cast<int>(all.rank()) + 1);
+  group.sum(at::zeros({1000}, at::device(own)));
+}
+
+void begin_with_a_subgroup(c10::DeviceType type) {
+  std::exit(run_with(on_one_backend(type), [&](ProcessGroup& group) {
+    sum_on_own_gpu(group, *group.new_group({0, 1}), type);
+    sum_on_own_gpu(group, group, type);
+  }));
+}
+
+void use_own_gpu(c10::DeviceType type) {
+  std::exit(run_with(on_one_backend(type), [&](ProcessGroup& group) {
+    sum_on_own_gpu(group, group, type);
+    group.new_group({0, 1});
+  }));
+}
+
 // As where an exception destroys those of one rank.
 void leave_in_different_orders(c10::DeviceType type) {
   std::exit(run_with(bound_to(type), [](ProcessGroup& group) {
@@ -477,9 +497,11 @@ const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
     {"random", draw_numbers},
     {"scope", fail_beside_a_subgroup},
     {"scope-amid", leave_a_subgroup_amid_a_sum},
+    {"scope-first", begin_with_a_subgroup},
     {"split", form_a_subgroup},
     {"subgroups", use_subgroups},
     {"uncaught", throw_in_a_thread},
+    {"used", use_own_gpu},
     {"unwatched", connect_unwatched},
     {"unwatched-sums", train_unwatched}};
 

@@ -142,12 +142,12 @@ class Connections {
   // Called at the start of each collective, and where its end is known, then. `is_of_all`: of the
   // whole group. What begins after an abort does not count: a rank that waited in NCCL continues to
   // its next collective.
-  void begin_collective(bool is_of_all) {
+  void begin_collective(bool is_of_all, bool is_counted) {
     ++in_progress_;
     if (is_aborted_) return;
     latest_ = Clock::now();
     is_latest_of_all_ = is_of_all;
-    if (is_of_all) ++count_;
+    if (is_of_all && is_counted) ++count_;
   }
   void end_collective() { --in_progress_; }
   // The call that begins a collective, after begin_collective(). NCCL connects to its peers in the

@@ -234,6 +234,11 @@ struct ProcessGroup::State {
     return broken;
   }
 
+  // Whose connections of the heartbeat have closed, or that have announced an abort.
+  std::size_t ranks_gone() const {
+    return heartbeat ? heartbeat->closed().size() + heartbeat->aborted_ranks().size() : 0;
+  }
+
   // Before an abort; that of gloo alone takes no time.
   void announce_failure(const std::exception* cause) {
     if (world_size > 1 && !is_gloo_alone && !is_announced.exchange(true))
@@ -687,7 +692,10 @@ std::vector<std::vector<int>> ProcessGroup::nodes() {
 // Every rank counts all subgroups, so that all agree on the names of later ones.
 std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(
     const std::vector<std::vector<int>>& partition) {
-  if (is_on_gpu()) meet_with_gpus(state_->request.timeout);
+  // Not the first call of a program over NCCL alone: the barrier would guess a GPU by the rank
+  // where the group is bound to none. All ranks know the two numbers.
+  const bool is_used = state_->connections->count() > 0 || state_->groups > 1;
+  if (is_on_gpu() && is_used) meet_with_gpus(state_->request.timeout);
   state_->end_kept();
   const QuietC10d quiet(QuietC10d::kError);  // as in join()
   std::unique_ptr<Subgroup> own;
@@ -729,15 +737,17 @@ bool ProcessGroup::all_meet(const std::string& place, milliseconds timeout) try 
 // The hosts come within the limit, where they can meet without their GPUs.
 void ProcessGroup::meet_with_gpus(milliseconds limit) {
   const milliseconds timeout = state_->request.timeout;
-  if (!small().device().is_cpu()) return meet(/*is_whole=*/true, timeout);
-  meet(/*is_whole=*/true, limit);
+  if (!small().device().is_cpu()) return meet(Meeting::kOfAll, timeout);
+  const std::size_t gone_before = state_->ranks_gone();
+  meet(Meeting::kOfAll, limit);
   failpoint("gpu");
-  wait_for_gpu(timeout + kAfterTimeout);
-  meet(/*is_whole=*/true, timeout + kAfterGpus);
+  wait_for_gpu(timeout + kAfterTimeout, gone_before);
+  meet(Meeting::kAgain, timeout + kAfterGpus);
 }
 
-// For what the program has queued, which no other limit counts.
-void ProcessGroup::wait_for_gpu(milliseconds limit) {
+// For what the program has queued, which no other limit counts. Of the ranks that have met since,
+// those are gone that were not before: a connection of the heartbeat alone may be lost for long.
+void ProcessGroup::wait_for_gpu(milliseconds limit, std::size_t gone_before) {
   if (device_.is_cpu()) return;
   constexpr milliseconds kPause{1};
   const c10::impl::VirtualGuardImpl guard(device_.type());
@@ -746,9 +756,7 @@ void ProcessGroup::wait_for_gpu(milliseconds limit) {
   while (!guard.queryStream(stream)) {
     throw_if_aborted();
     // No backend sees that the GPU waits for them, and no thread where no heartbeat is.
-    if (state_->heartbeat &&
-        !(state_->heartbeat->closed().empty() && state_->heartbeat->aborted_ranks().empty()))
-      C10_THROW_ERROR(DistBackendError, kAbortedCollective);
+    if (state_->ranks_gone() > gone_before) C10_THROW_ERROR(DistBackendError, kAbortedCollective);
     if (std::chrono::steady_clock::now() >= deadline)
       throw TrainError(formatted("the GPU has not done within {} what was queued before the end",
                                  seconds(limit)));
@@ -759,7 +767,7 @@ void ProcessGroup::wait_for_gpu(milliseconds limit) {
 
 void ProcessGroup::leave() {
   failpoint("exit");
-  is_on_gpu() ? meet_with_gpus(kLeaveTimeout) : meet(/*is_whole=*/true, kLeaveTimeout);
+  is_on_gpu() ? meet_with_gpus(kLeaveTimeout) : meet(Meeting::kOfAll, kLeaveTimeout);
   state_->end_kept();
   shut_down();
   state_->connections->keep_no_more();

@@ -147,7 +147,7 @@ std::vector<std::string> RankGroup::all_gather(const std::string& text) {
   return texts;
 }
 
-void RankGroup::meet(bool is_whole, std::chrono::milliseconds limit) {
+void RankGroup::meet(Meeting meeting, std::chrono::milliseconds limit) {
   if (world_size_ == 1) return;
   // The backend's own barrier: c10d's keeps a tensor in a static variable, which is destroyed
   // before a group that is static itself.
@@ -155,7 +155,8 @@ void RankGroup::meet(bool is_whole, std::chrono::milliseconds limit) {
   options.timeout = limit;
   options.device = small().device();
   const auto connections = formed_->connections();
-  connections->begin_collective(is_whole);  // so that a late rank is known for it
+  // So that a late rank is known for it.
+  connections->begin_collective(meeting != Meeting::kOfSubgroup, meeting != Meeting::kAgain);
   const auto end = c10::make_scope_exit([&] { connections->end_collective(); });
   const auto barrier = connections->call_backend(
       [&] { return c10d()->getBackend(options.device->type())->barrier(options); });
@@ -204,7 +205,7 @@ Subgroup::~Subgroup() {
   const bool is_orderly = !is_unwinding();
   try {
     if (is_orderly && !is_on_gpu()) {
-      meet(/*is_whole=*/false, kLeaveTimeout);
+      meet(Meeting::kOfSubgroup, kLeaveTimeout);
       shut_down();
     }
   } catch (const std::exception&) {
