@@ -285,7 +285,10 @@ void LaunchOrigin::leave_task() {
 
 void LaunchOrigin::take_facts() {
   auto read = read_facts(*launcher, environment);
-  if (!read) return void(facts_error = read.error());
+  if (!read) {
+    facts_error = read.error();
+    return;
+  }
   environment = without_outer_run(environment, *read);
   facts = std::move(*read);
 }

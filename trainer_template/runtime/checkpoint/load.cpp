@@ -115,23 +115,6 @@ NamedTensors without(std::string_view outer, const NamedTensors& tensors) {
   return shorter;
 }
 
-// Of what Session::keep() has saved: the tensors "NAME.TENSOR" of the one name with all parameters
-// of the model. Else the tensors as they are.
-NamedTensors without_kept_name(const NamedTensors& tensors, const ModelTensors& model) {
-  std::map<std::string_view, NamedTensors> by_name;
-  for (const auto& [full, tensor] : tensors) {
-    const std::string_view name = std::string_view(full).substr(0, full.find('.'));
-    if (name.size() < full.size()) by_name[name].emplace_back(full.substr(name.size() + 1), tensor);
-  }
-  const auto fits = [&](const auto& kept) {
-    return std::ranges::all_of(model.parameters, [&](const auto& parameter) {
-      return std::ranges::count(kept.second, parameter.first, &NamedTensors::value_type::first) > 0;
-    });
-  };
-  const auto found = std::ranges::find_if(by_name, fits);
-  return std::ranges::count_if(by_name, fits) == 1 ? found->second : tensors;
-}
-
 // How many tensors the model knows; 0 if two of them have the same name.
 std::size_t known_in(const NamedTensors& tensors, const NameSet& known) {
   NameSet seen;
@@ -141,6 +124,25 @@ std::size_t known_in(const NamedTensors& tensors, const NameSet& known) {
     count += known.count(name);
   }
   return count;
+}
+
+// Of what Session::keep() has saved: the tensors "NAME.TENSOR" of the one name with all parameters
+// of the model. Else the tensors as they are.
+NamedTensors without_kept_name(const NamedTensors& tensors, const ModelTensors& model) {
+  std::map<std::string_view, NamedTensors> by_name;
+  for (const auto& [full, tensor] : tensors) {
+    const std::string_view name = std::string_view(full).substr(0, full.find('.'));
+    if (name.size() < full.size()) by_name[name].emplace_back(full.substr(name.size() + 1), tensor);
+  }
+  NameSet parameters;
+  for (const auto& [name, tensor] : model.parameters) parameters.insert(name);
+  const NamedTensors* found = nullptr;
+  for (const auto& [name, kept] : by_name) {
+    if (known_in(kept, parameters) < parameters.size()) continue;
+    if (found) return tensors;
+    found = &kept;
+  }
+  return found ? *found : tensors;
 }
 
 }  // namespace
