@@ -131,6 +131,13 @@ TEST(Group, ARankThatLeavesLateIsNamed) {
                              " reached a collective after the other ranks had timed out");
 }
 
+TEST(Group, ARankThatIsLateForASubgroupIsNamedWhereTheOthersComeApart) {
+  TemporaryFolder folder;
+  Ranks ranks(3, run("late_for_a_subgroup", (folder / "timed-out").string()));
+  expect_one_line(ranks, "rank 1 on " + torchbridge::host_name() +
+                             " reached a collective after the other ranks had timed out");
+}
+
 // Over NCCL alone leave() waits for the GPU.
 TEST(Group, ARankThatDoesNotLeaveIsNamedWithoutAHeartbeatToo) {
   TemporaryFolder folder;

@@ -198,6 +198,23 @@ void a_late_rank(const std::string& timed_out) {
   }
 }
 
+// Rank 1 forms a subgroup after the others have timed out, before which all ranks meet. Gloo's
+// barrier has the time for each of its steps anew, and rank 0's second one begins with rank 2.
+void late_for_a_subgroup(const std::string& timed_out) {
+  ProcessGroup group =
+      init_process_group(environment(), {.backend = "gloo", .timeout = std::chrono::seconds(8)});
+  try {
+    expect_sum(group);
+    if (group.rank() == 2) sleep(2);
+    while (group.rank() == 1 && access(timed_out.c_str(), F_OK) != 0) usleep(10'000);
+    group.new_group({0, 1, 2});
+  } catch (const std::exception& error) {
+    std::ofstream(timed_out) << "timed out";
+    if (const auto message = group.message_for(error)) throw TrainError(*message);
+    throw PeerFailed();
+  }
+}
+
 class ThrowingBackend : public HangingBackend {
  public:
   using HangingBackend::HangingBackend;
@@ -663,6 +680,7 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"a_late_rank", a_late_rank},
     {"only_the_backend_knows", only_the_backend_knows},
     {"does_not_leave", does_not_leave},
+    {"late_for_a_subgroup", late_for_a_subgroup},
     {"leaves_late", leaves_late},
     {"subgroups", subgroups},
     {"registered_backend", registered_backend},

@@ -448,8 +448,8 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
   if (group.world_size == 1) return one_line(error);
   const bool is_peers = dynamic_cast<const PeerFailed*>(&error) != nullptr;
   const bool is_aborted = !group.lost.empty() || group.backend_error != c10d::ErrorType::SUCCESS;
-  const bool is_lost =
-      !group.has_own_error && !is_peers && (is_lost_connection(error) || is_aborted);
+  const bool is_lost = !group.has_own_error && !is_peers &&
+                       (is_lost_connection(error) || is_timeout(error) || is_aborted);
   std::optional<std::string> message;
   if (!is_lost && !is_peers) message = one_line(error);
   const bool is_reported_lost = contains(group.lost, group.rank);
