@@ -178,10 +178,10 @@ class ProcessGroup : public RankGroup {
   bool all_meet(const std::string& place, std::chrono::milliseconds timeout);
   void join(Launch& launch, const GroupOptions& options,
             const c10::intrusive_ptr<c10d::Store>& store);
-  std::string join_all(Launch& launch, const GroupOptions& options,
-                       const c10::intrusive_ptr<c10d::Store>& store);
+  void join_all(Launch& launch, const GroupOptions& options,
+                const c10::intrusive_ptr<c10d::Store>& store);
   void choose_backends(const GroupOptions& options, bool several_nodes);
-  void connect(const std::string& own_address, const GroupOptions& options);
+  void connect();
   void meet_by_heartbeat();
   void meet_with_gpus(std::chrono::milliseconds limit);
   void wait_for_gpu(std::chrono::milliseconds limit, std::size_t gone_before);

@@ -492,8 +492,8 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
   state_->is_gloo_alone = is_gloo_alone(options);
   // A rank that fails takes the store along: c10d's client warns of it with a stack trace.
   const QuietC10d quiet(QuietC10d::kError);
-  const std::string own_address = join_all(launch, options, given);
-  connect(own_address, options);
+  join_all(launch, options, given);
+  connect();
   {
     const std::scoped_lock lock(state_->message_mutex);
     state_->is_formed = true;
@@ -504,9 +504,9 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options,
   state_->store->setTimeout(state_->request.timeout);
 }
 
-// At the store, with the backends that this rank can use. Returns this rank's address.
-std::string ProcessGroup::join_all(Launch& launch, const GroupOptions& options,
-                                   const c10::intrusive_ptr<c10d::Store>& given) {
+// At the store, with the backends that this rank can use.
+void ProcessGroup::join_all(Launch& launch, const GroupOptions& options,
+                            const c10::intrusive_ptr<c10d::Store>& given) {
   JoinRequest request{.method = options.init_method,
                       .store = given,
                       .group_name = options.group_name,
@@ -538,12 +538,20 @@ std::string ProcessGroup::join_all(Launch& launch, const GroupOptions& options,
   } catch (const std::exception& error) {
     request.local_error = one_line(error);  // it may concern this rank alone
   }
+  const milliseconds timeout = timeout_of(options, state_->backends);
   request.backend = backend_;
-  request.timeout = std::min(request.timeout, timeout_of(options, state_->backends));
+  request.timeout = std::min(request.timeout, timeout);
+  state_->request = {.timeout = timeout,
+                     .connect_timeout = request.timeout,
+                     .address = joined.own_address,
+                     .options = options.pg_options,
+                     .is_watched = world_size() > 1 && state_->heartbeat_timeout.count() > 0};
+  if (!device_.is_cpu()) state_->request.device = device_;
+  auto& shared_memory = state_->request.options.gloo.shared_memory;
+  if (!shared_memory) shared_memory = options.backend.empty() && device_.is_cpu();
   if (is_first() && !store) forget_dump_request(*joined.store);
   state_->join_result = join_ranks(*joined.store, launch, request);
   state_->join_result.served_by_rank_0 = store;
-  return joined.own_address;
 }
 
 void ProcessGroup::choose_backends(const GroupOptions& options, bool several_nodes) {
@@ -555,16 +563,7 @@ void ProcessGroup::choose_backends(const GroupOptions& options, bool several_nod
   backend_ = text_of(state_->backends);
 }
 
-void ProcessGroup::connect(const std::string& own_address, const GroupOptions& options) {
-  const milliseconds timeout = timeout_of(options, state_->backends);
-  state_->request = {.timeout = timeout,
-                     .connect_timeout = std::min(options.time_to_join(), timeout),
-                     .address = own_address,
-                     .options = options.pg_options,
-                     .is_watched = world_size() > 1 && state_->heartbeat_timeout.count() > 0};
-  if (!device_.is_cpu()) state_->request.device = device_;
-  auto& shared_memory = state_->request.options.gloo.shared_memory;
-  if (!shared_memory) shared_memory = options.backend.empty() && device_.is_cpu();
+void ProcessGroup::connect() {
   state_->is_joining = false;
   failpoint("connect");
   FormedGroup formed = form_group(state_->backends, state_->next(rank(), world_size()),
