@@ -37,6 +37,9 @@ done
 expect "0/2 0/2 0/1 $(uname -n)
 1/2 1/2 0/1 $(uname -n)" "$within" "$limit" mpirun -np 1 --bind-to none "${run[@]}" --nproc-per-node 2 "$work/place.py"
 interpreters 1
+expect "$by_node" on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0,n1 -np 2 \
+  --bind-to none -x PYTHON_EXEC "${run[@]}" --nproc-per-node 2 "$work/place.py"
+interpreters 2
 
 # A killed worker: all are forked once more, without an import.
 cat >"$work/killed.py" <<'EOF'
