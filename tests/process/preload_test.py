@@ -682,9 +682,8 @@ def nodes():
 
 
 def terminal():
-    """pdb, with what is typed, and a bar that is drawn again."""
-    script = "import json, sys\nfor i in range(3):\n    sys.stderr.write(f'\\r{i}/3')\nassert sys.stdin.isatty()\n" \
-             "value = 41\nbreakpoint()\nprint('after', value)\n"
+    """pdb, with what is typed."""
+    script = "import json, sys\nassert sys.stdin.isatty()\nvalue = 41\nbreakpoint()\nprint('after', value)\n"
     seen = []
     for options in ([], ["--preload", "json"]):
         primary, secondary = pty.openpty()

@@ -9,9 +9,11 @@ Run by a Python with torch. Each case prints what it took.
 import json
 import os
 import pathlib
+import pty
 import subprocess
 import sys
 import tempfile
+import termios
 
 from case_runner import check, run_cases
 
@@ -195,9 +197,33 @@ def blas_threads(folder):
           ("125000000.0\n", ""))
 
 
-ALWAYS = [modules_of_the_first_step, same_bits]  # the others with TORCHBRIDGE_COMPLETE=1
+def progress_bar(folder):
+    """tqdm's, on a terminal of 60 columns."""
+    script = "import sys, tqdm\nassert sys.stderr.isatty()\n" \
+             "for _ in tqdm.tqdm(range(3), mininterval=0, bar_format='{l_bar}{bar}| {n}/{total}'):\n    pass\n"
+    (folder / "train.py").write_text(script)
+    drawn = []
+    for options in ([], ["--preload", "tqdm"]):
+        primary, secondary = pty.openpty()
+        termios.tcsetwinsize(secondary, (24, 60))
+        process = subprocess.Popen([TORCHBRIDGE, "run", *options, "train.py"], cwd=folder, stdin=secondary,
+                                   stdout=secondary, stderr=secondary, env=os.environ | {"PYTHON_EXEC": sys.executable})
+        os.close(secondary)
+        with open(primary, "rb", buffering=0) as terminal:
+            text = b""
+            try:
+                while part := terminal.read(4096):
+                    text += part
+            except OSError:  # EIO: nobody has it open any more
+                pass
+        check(process.wait(LIMIT) == 0, text)
+        drawn.append(text)
+    check(drawn[0] == drawn[1] and [f"| {done}/3".encode() in drawn[0] for done in range(4)] == [True] * 4, *drawn)
+
+
+ALWAYS = [modules_of_the_first_step, same_bits, progress_bar]  # the others with TORCHBRIDGE_COMPLETE=1
 CASES = [modules_of_the_first_step, same_bits, loaders, generators, error_file, process_group, start_method,
-         blas_threads]
+         blas_threads, progress_bar]
 
 
 def in_folder(case):
