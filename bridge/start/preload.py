@@ -15,6 +15,13 @@ OF_TORCH = ("torch._dynamo", "torch.distributed.elastic.multiprocessing.errors",
             "torch.profiler._cupti_monitor", "multiprocessing.popen_fork", "multiprocessing.popen_forkserver",
             "multiprocessing.queues")
 
+# What the agent gives each worker, and not this interpreter.
+OF_WORKERS = {f"{scope}{what}" for scope in ("", "LOCAL_", "GROUP_", "ROLE_") for what in ("RANK", "WORLD_SIZE")}
+OF_WORKERS |= {"MASTER_ADDR", "MASTER_PORT"}
+
+# AMD's, Intel's, Huawei's, and those of the kernel's class of accelerators.
+DEVICES = ("/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/accel/")
+
 
 class Refusal(Exception):
     """Why workers must not be forks of this process."""
@@ -101,21 +108,21 @@ def names_of(tasks, known):
 
 
 def thread_names():
-    """Of all threads but this one, also those that Python has not started."""
+    """Of all threads but this one, also those that Python has not started. Not jemalloc's, as of pyarrow, which no lock
+    of a fork waits for: see background_thread_postfork_child() in its background_thread.c."""
     threading = sys.modules.get("threading")
     known = {thread.native_id: thread.name for thread in threading.enumerate()} if threading else {}
-    return names_of(set(os.listdir("/proc/self/task")) - {str(os.getpid())}, known)
+    names = names_of(set(os.listdir("/proc/self/task")) - {str(os.getpid())}, known)
+    return [name for name in names if name != "jemalloc_bg_thd"]
 
 
 def child_names():
-    """Of all that run but the one of multiprocessing that a fork shares with its parent."""
-    tracker = sys.modules.get("multiprocessing.resource_tracker")
+    """Of all that run."""
     try:
         with open("/proc/thread-self/children") as file:
-            children = set(file.read().split())
+            children = file.read().split()
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN
         return []
-    children -= {str(tracker and tracker._resource_tracker._pid)}
     return names_of([child for child in children if not has_ended(int(child))], {})
 
 
@@ -148,13 +155,20 @@ def threads_after_fork():
 def has_device():
     """Whether this process has used a GPU, which a fork of it then cannot."""
     import ctypes
-    if any(os.path.realpath(f"/proc/self/fd/{descriptor}") == "/dev/kfd" for descriptor in os.listdir("/proc/self/fd")):
+    files = [os.path.realpath(f"/proc/self/fd/{descriptor}") for descriptor in os.listdir("/proc/self/fd")]
+    if any(file.startswith(DEVICES) for file in files):
         return True
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD)
     except OSError:
         return False
     return driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == 0  # 3 before cuInit
+
+
+def shares_memory():
+    """Whether this process has a lock or memory of multiprocessing's, or a shared tensor: all forks would have it."""
+    with open("/proc/self/maps") as file:
+        return any(" rw-s " in line and "/dev/shm/" in line for line in file)
 
 
 def check_fork(cause, remedy=""):
@@ -164,6 +178,11 @@ def check_fork(cause, remedy=""):
         raise Refusal(f"{cause} forms a process group{remedy}")
     if has_device():
         raise Refusal(f"{cause} initializes a GPU{remedy}")
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi and mpi.Is_initialized():
+        raise Refusal(f"{cause} initializes MPI{remedy}")
+    if shares_memory():
+        raise Refusal(f"{cause} makes locks or memory that all workers would share{remedy}")
     names = those_that_stay(child_names)
     if names:
         raise Refusal(f"{cause} starts processes ({', '.join(names)}){remedy}")
@@ -194,8 +213,36 @@ def watch(files, names):
             files[file] = state_of(file)
 
 
+def watch_imports():
+    """Notes what modules do from now on: the variables of workers that they look for, which are not there; and the
+    generators of Python's that they make without a seed, which a process of its own would seed by chance. With the
+    function that ends it."""
+    import random
+    from weakref import WeakSet
+    read, generators, plain, seed = set(), WeakSet(), type(os.environ), random.Random.seed
+
+    class Environment(plain):
+        def __getitem__(self, name):
+            try:
+                return super().__getitem__(name)
+            except KeyError:
+                read.update(OF_WORKERS & {name})
+                raise
+
+    def seed_and_note(self, a=None, version=2):
+        (generators.add if a is None else generators.discard)(self)
+        seed(self, a, version)
+
+    def end():
+        os.environ.__class__, random.Random.seed = plain, seed
+
+    os.environ.__class__, random.Random.seed = Environment, seed_and_note
+    return read, generators, end
+
+
 def import_modules(names):
-    """{file: its state when it was imported}: of what the agent is told when it changes."""
+    """{file: its state when it was imported}, of what the agent is told when it changes; and the generators that each
+    worker seeds."""
     import gc
     from importlib import import_module
     files = {}
@@ -204,6 +251,7 @@ def import_modules(names):
     folder, process = folder_of_script(), (os.getcwd(), sys.argv[:])
     if folder is not None:
         sys.path.insert(0, folder)
+    read, generators, end_watch = watch_imports()
     for name in names:
         try:
             import_module(name)
@@ -218,12 +266,15 @@ def import_modules(names):
         watch(files, names)
         if (os.getcwd(), sys.argv) != process:  # before Python has opened the script
             raise Refusal(f"module '{name}' changes the working directory or sys.argv: leave it out of the list")
+        if read:
+            raise Refusal(f"module '{name}' reads {min(read)}, which no worker has yet: leave it out of the list")
         check_fork(f"module '{name}'", ": leave it out of the list")
+    end_watch()
     if folder in sys.path:
         sys.path.remove(folder)
     if gc.get_threshold()[0] == rare:  # else a module has set its own
         gc.set_threshold(*thresholds)
-    return files
+    return files, generators
 
 
 def fork_worker():
@@ -248,7 +299,7 @@ def fork_worker():
     return False
 
 
-def become_worker(descriptors, agent, given, changes):
+def become_worker(descriptors, agent, given, changes, generators):
     """What start_process() does in C++, and what a new process would have of its own."""
     import atexit
     import ctypes
@@ -279,6 +330,8 @@ def become_worker(descriptors, agent, given, changes):
             importer.invalidate_caches()
     if "numpy.random" in sys.modules:  # Python's own generator does so at each fork
         sys.modules["numpy.random"].seed()
+    for generator in generators:
+        generator.seed()
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     atexit.register(gc.unfreeze)  # else the objects of __main__ would not be finalized
@@ -298,7 +351,7 @@ def answer(files):
     return "ready"
 
 
-def serve(channel, agent, files, given):
+def serve(channel, agent, files, given, generators):
     """Returns in each worker. Ends with the agent. `given` is the environment that the agent gave this process."""
     import gc
     import signal
@@ -317,7 +370,7 @@ def serve(channel, agent, files, given):
             send(channel.fileno(), answer(files))
         elif fork_worker():
             channel.close()
-            return become_worker(descriptors, agent, given, changes)
+            return become_worker(descriptors, agent, given, changes, generators)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -326,8 +379,24 @@ def send(channel, text):
     os.write(channel, os.fsencode(text)[:4000])
 
 
+def unlink_locks():
+    """The named ones of multiprocessing, as at the end of a program: its tracker, which else does so, ends with this
+    process."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is None:
+        return
+    import signal
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit())
+    signal.alarm(1)
+    try:
+        util._run_finalizers()
+    except SystemExit:
+        pass
+
+
 def refuse(channel, error):
     try:
+        unlink_locks()
         send(channel, f"refused {error if isinstance(error, Refusal) else repr(error)}")
     finally:
         os._exit(0)  # else Python would run the script here
@@ -353,8 +422,8 @@ def main(descriptor, agent, names, own_name, given):
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults - own)
         has_other = run_sitecustomize()
         check_fork("sitecustomize or a .pth file")
-        files = import_modules(names)
-        serve(channel, agent, files, given)
+        files, generators = import_modules(names)
+        serve(channel, agent, files, given, generators)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     except BaseException as error:
         if os.getpid() != interpreter:  # a worker: its agent sees the end of `status`

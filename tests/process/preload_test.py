@@ -139,13 +139,32 @@ def threads_of_the_site():
 
 
 def processes():
-    """Not that of multiprocessing, which each fork can go on using."""
     refused(r"module 'module' starts processes \(sleep\): leave it out of the list",
             {"module.py": "import subprocess\nP = subprocess.Popen(['sleep', '600'])"})
-    with Run({"train.py": SHOW + "import module\nwith module.LOCK: print('locked')\n",
-              "module.py": "import multiprocessing\nLOCK = multiprocessing.get_context('spawn').Lock()\n"},
-             "--preload", "module", "train.py") as run:
-        check(run.end() == (["0 forked", "locked"], ""))
+
+
+def shared_memory():
+    """A worker that is killed with a lock would have it for ever, in all others and in the next attempt."""
+    before = set(os.listdir("/dev/shm"))
+    for made in ("Lock()", "get_context('spawn').Lock()", "Value('i', 3)", "shared_memory.SharedMemory(None, True, 8)"):
+        module = f"import multiprocessing.shared_memory\nX = multiprocessing.{made}\nif hasattr(X, 'unlink'):\n" \
+                 "    X.unlink()\n"
+        refused("module 'module' makes locks or memory that all workers would share: leave it out of the list",
+                {"module.py": module, "train.py": SHOW + "import module\n"})
+    left = {name for name in set(os.listdir("/dev/shm")) - before if name.startswith(("sem.mp-", "psm_", "pym-"))}
+    check(not left, left)
+
+
+def rank_at_import():
+    """Of a module that remembers what it finds then."""
+    for read in ("os.environ.get('RANK')", "'LOCAL_RANK' in os.environ", "os.getenv('WORLD_SIZE', '1')",
+                 "os.environ.setdefault('MASTER_ADDR', 'localhost')"):
+        name = re.search("[A-Z_]+", read)[0]
+        refused(f"module 'module' reads {name}, which no worker has yet: leave it out of the list",
+                {"module.py": f"import os\nX = {read}\n", "train.py": SHOW + "import module\n"})
+    with Run({"train.py": SHOW + "print(type(os.environ).__name__, os.environ['RANK'])", "module.py": "def rank():\n"
+              "    import os\n    return os.environ['RANK']\n"}, "--preload", "module", "train.py") as run:
+        check(run.end() == (["0 forked", "_Environ 0"], ""))
 
 
 def second_module_is_named():
@@ -531,21 +550,24 @@ sys.exit(count % 5 + 1 if count < COUNT else 0)
 
 
 def random_numbers():
-    """Of two ranks and two attempts: all differ. Hashes differ between two runs."""
+    """Of two ranks and two attempts: all differ, those with a seed do not. Hashes differ between two runs."""
+    module = "import random\nOWN, SEEDED, LATER = random.Random(), random.Random(3), random.Random()\nLATER.seed(4)\n"
     script = """
+import module
+assert [module.SEEDED.random(), module.LATER.random()] == [0.23796462709189137, 0.23604808973743452]
 import hashlib, multiprocessing, os, random, secrets, sys, tempfile, uuid
-open("values", "a").write("\\n".join(map(str, [random.random(), uuid.uuid4(), secrets.token_hex(),
+open("values", "a").write("\\n".join(map(str, [random.random(), module.OWN.random(), uuid.uuid4(), secrets.token_hex(),
     multiprocessing.current_process().authkey.hex(), next(tempfile._get_candidate_names())])) + "\\n")
 open("hash", "a").write(f"{hash('a')}\\n")
 sys.exit(int(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"))
 """
     hashes = []
     for _ in range(2):
-        with Run({"train.py": script}, "--nproc-per-node", "2", "--max-restarts", "1", "--preload",
-                 "random,uuid,secrets,multiprocessing,tempfile", "train.py") as run:
+        with Run({"train.py": script, "module.py": module}, "--nproc-per-node", "2", "--max-restarts", "1", "--preload",
+                 "module,random,uuid,secrets,multiprocessing,tempfile", "train.py") as run:
             run.end()
             values = run.text("values").split()
-            check(len(values) == len(set(values)) and len(values) >= 15, values)  # one may be ended before it writes
+            check(len(values) == len(set(values)) and len(values) >= 18, values)  # one may be ended before it writes
             hashes.append(set(run.text("hash").split()))
     check(len(hashes[0]) == 1 and hashes[0] != hashes[1], hashes)
 
@@ -709,10 +731,10 @@ def terminal():
     check(seen[0] == seen[1] and "after 7" in seen[0][1], *seen)
 
 
-CASES = [threads, threads_of_the_site, processes, second_module_is_named, threads_that_end_at_a_fork,
-         not_to_be_imported, working_directory_and_arguments, gpu, no_python, wrappers, start_method, changes,
-         changes_of_zips, change_while_others_are_imported, change_that_is_wrong, change_at_each_import,
-         modules_may, killed_interpreter, killed_before_its_first_answer, stopped_interpreter,
+CASES = [threads, threads_of_the_site, processes, shared_memory, rank_at_import, second_module_is_named,
+         threads_that_end_at_a_fork, not_to_be_imported, working_directory_and_arguments, gpu, no_python, wrappers,
+         start_method, changes, changes_of_zips, change_while_others_are_imported, change_that_is_wrong,
+         change_at_each_import, modules_may, killed_interpreter, killed_before_its_first_answer, stopped_interpreter,
          interpreter_that_stops_in_a_fork, signal_while_it_imports, stop_of_a_run, kills, random_kills, restarts,
          random_numbers, environment_at_import, local_ranks, environments, numa_binding, output, nodes, terminal]
 

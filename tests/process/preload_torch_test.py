@@ -174,7 +174,9 @@ def error_file(folder):
 
 
 def process_group(folder):
-    """A module that forms one is refused."""
+    """A module that forms one is refused, and one that initializes MPI."""
+    error = run(folder, "--preload", "mpi4py.MPI", "train.py", files={"train.py": ""})[1]
+    check("module 'mpi4py.MPI' initializes MPI: leave it out of the list" in error, error)
     module = "import torch.distributed as dist\ndist.init_process_group('fake', store=dist.HashStore(), rank=0, " \
              "world_size=1)\n"
     module = "import torch.testing._internal.distributed.fake_pg\n" + module
