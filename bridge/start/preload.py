@@ -17,10 +17,10 @@ OF_TORCH = ("torch._dynamo", "torch.distributed.elastic.multiprocessing.errors",
 
 # What the agent gives each worker, and not this interpreter.
 OF_WORKERS = {f"{scope}{what}" for scope in ("", "LOCAL_", "GROUP_", "ROLE_") for what in ("RANK", "WORLD_SIZE")}
-OF_WORKERS |= {"MASTER_ADDR", "MASTER_PORT"}
+OF_WORKERS |= {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}
 
 # AMD's, Intel's, Huawei's, and those of the kernel's class of accelerators.
-DEVICES = ("/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/accel/")
+DEVICES = ("/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/accel")
 
 
 class Refusal(Exception):
@@ -165,10 +165,11 @@ def has_device():
     return driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == 0  # 3 before cuInit
 
 
-def shares_memory():
-    """Whether this process has a lock or memory of multiprocessing's, or a shared tensor: all forks would have it."""
+def shared_memory():
+    """The files of what all forks would have in common: locks and memory of multiprocessing's, shared tensors."""
     with open("/proc/self/maps") as file:
-        return any(" rw-s " in line and "/dev/shm/" in line for line in file)
+        shared = [line.rstrip() for line in file if " rw-s " in line]
+    return [line[line.index("/dev/shm/"):] for line in shared if "/dev/shm/" in line]
 
 
 def check_fork(cause, remedy=""):
@@ -181,8 +182,9 @@ def check_fork(cause, remedy=""):
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi and mpi.Is_initialized():
         raise Refusal(f"{cause} initializes MPI{remedy}")
-    if shares_memory():
-        raise Refusal(f"{cause} makes locks or memory that all workers would share{remedy}")
+    if shared_memory():
+        name = os.path.basename(shared_memory()[0]).partition(" ")[0]
+        raise Refusal(f"{cause} makes locks or memory that all workers would share ({name}){remedy}")
     names = those_that_stay(child_names)
     if names:
         raise Refusal(f"{cause} starts processes ({', '.join(names)}){remedy}")
@@ -214,44 +216,66 @@ def watch(files, names):
 
 
 def watch_imports():
-    """Notes what modules do from now on: the variables of workers that they look for, which are not there; and the
-    generators of Python's that they make without a seed, which a process of its own would seed by chance. With the
-    function that ends it."""
+    """Notes what modules do from now on. {variable of a worker: module that looks for it, where it is not}; and {id:
+    weak reference} of the generators of Python's made without a seed, which a process of its own would seed by chance.
+    With the function that ends it."""
     import random
-    from weakref import WeakSet
-    read, generators, plain, seed = set(), WeakSet(), type(os.environ), random.Random.seed
+    from weakref import ref
+    environ, generator = os.environ, random.Random
+    plain, seed, set_state = type(environ), generator.seed, generator.setstate
+    read, unseeded = {}, {}
 
     class Environment(plain):
         def __getitem__(self, name):
             try:
                 return super().__getitem__(name)
             except KeyError:
-                read.update(OF_WORKERS & {name})
+                if name in OF_WORKERS:
+                    read[name] = caller()
                 raise
 
-    def seed_and_note(self, a=None, version=2):
-        (generators.add if a is None else generators.discard)(self)
+    def note_seed(self, a=None, version=2):
+        unseeded.pop(id(self), None)
+        if a is None:
+            unseeded[id(self)] = ref(self)
         seed(self, a, version)
 
-    def end():
-        os.environ.__class__, random.Random.seed = plain, seed
+    def note_state(self, state):  # of a copy too
+        unseeded.pop(id(self), None)
+        set_state(self, state)
 
-    os.environ.__class__, random.Random.seed = Environment, seed_and_note
-    return read, generators, end
+    def end():
+        if type(environ) is Environment:  # else a module has put another one there
+            environ.__class__ = plain
+        if generator.seed is note_seed:
+            generator.seed = seed
+        if generator.setstate is note_state:
+            generator.setstate = set_state
+
+    environ.__class__, generator.seed, generator.setstate = Environment, note_seed, note_state
+    return read, unseeded, end
+
+
+def caller():
+    """The module that has called a function of os.environ's."""
+    frame = sys._getframe(2)
+    while frame.f_globals.get("__name__") in ("os", "collections.abc", "_collections_abc") and frame.f_back:
+        frame = frame.f_back
+    return frame.f_globals.get("__name__")
 
 
 def import_modules(names):
     """{file: its state when it was imported}, of what the agent is told when it changes; and the generators that each
-    worker seeds."""
+    worker seeds, by weak references."""
     import gc
     from importlib import import_module
     files = {}
     thresholds, rare = gc.get_threshold(), 10**6
     gc.set_threshold(rare)  # collections take a sixth of the time of imports, which leave hardly any garbage
     folder, process = folder_of_script(), (os.getcwd(), sys.argv[:])
+    read, unseeded, end_watch = watch_imports()
     if folder is not None:
         sys.path.insert(0, folder)
-    read, generators, end_watch = watch_imports()
     for name in names:
         try:
             import_module(name)
@@ -267,14 +291,16 @@ def import_modules(names):
         if (os.getcwd(), sys.argv) != process:  # before Python has opened the script
             raise Refusal(f"module '{name}' changes the working directory or sys.argv: leave it out of the list")
         if read:
-            raise Refusal(f"module '{name}' reads {min(read)}, which no worker has yet: leave it out of the list")
+            variable, reader = min(read.items())
+            found = f"'{name}'" if reader == name else f"'{name}' ({reader})"
+            raise Refusal(f"module {found} looks for {variable}, which only workers have: leave it out of the list")
         check_fork(f"module '{name}'", ": leave it out of the list")
     end_watch()
     if folder in sys.path:
         sys.path.remove(folder)
     if gc.get_threshold()[0] == rare:  # else a module has set its own
         gc.set_threshold(*thresholds)
-    return files, generators
+    return files, unseeded
 
 
 def fork_worker():
@@ -299,7 +325,7 @@ def fork_worker():
     return False
 
 
-def become_worker(descriptors, agent, given, changes, generators):
+def become_worker(descriptors, agent, given, changes, unseeded):
     """What start_process() does in C++, and what a new process would have of its own."""
     import atexit
     import ctypes
@@ -330,8 +356,9 @@ def become_worker(descriptors, agent, given, changes, generators):
             importer.invalidate_caches()
     if "numpy.random" in sys.modules:  # Python's own generator does so at each fork
         sys.modules["numpy.random"].seed()
-    for generator in generators:
-        generator.seed()
+    for generator in [reference() for reference in unseeded.values()]:
+        if generator is not None:
+            sys.modules["random"].Random.seed(generator)
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     atexit.register(gc.unfreeze)  # else the objects of __main__ would not be finalized
@@ -351,7 +378,7 @@ def answer(files):
     return "ready"
 
 
-def serve(channel, agent, files, given, generators):
+def serve(channel, agent, files, given, unseeded):
     """Returns in each worker. Ends with the agent. `given` is the environment that the agent gave this process."""
     import gc
     import signal
@@ -370,7 +397,7 @@ def serve(channel, agent, files, given, generators):
             send(channel.fileno(), answer(files))
         elif fork_worker():
             channel.close()
-            return become_worker(descriptors, agent, given, changes, generators)
+            return become_worker(descriptors, agent, given, changes, unseeded)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -380,23 +407,19 @@ def send(channel, text):
 
 
 def unlink_locks():
-    """The named ones of multiprocessing, as at the end of a program: its tracker, which else does so, ends with this
-    process."""
-    util = sys.modules.get("multiprocessing.util")
-    if util is None:
-        return
-    import signal
-    signal.signal(signal.SIGALRM, lambda *_: sys.exit())
-    signal.alarm(1)
-    try:
-        util._run_finalizers()
-    except SystemExit:
-        pass
+    """The named ones of multiprocessing. Its tracker, which does so at the end of a program, is ended by the agent."""
+    util, synchronize = (sys.modules.get("multiprocessing." + name) for name in ("util", "synchronize"))
+    for finalizer in list(util._finalizer_registry.values()) if synchronize else []:
+        if finalizer._callback is synchronize.SemLock._cleanup:
+            finalizer()
 
 
 def refuse(channel, error):
     try:
-        unlink_locks()
+        try:
+            unlink_locks()
+        except Exception:  # a Python that differs
+            pass
         send(channel, f"refused {error if isinstance(error, Refusal) else repr(error)}")
     finally:
         os._exit(0)  # else Python would run the script here
@@ -422,8 +445,8 @@ def main(descriptor, agent, names, own_name, given):
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults - own)
         has_other = run_sitecustomize()
         check_fork("sitecustomize or a .pth file")
-        files, generators = import_modules(names)
-        serve(channel, agent, files, given, generators)
+        files, unseeded = import_modules(names)
+        serve(channel, agent, files, given, unseeded)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     except BaseException as error:
         if os.getpid() != interpreter:  # a worker: its agent sees the end of `status`
