@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Times `torchbridge run` over several nodes against torchrun in the same run, and what one coordinator takes.
 
     tests/benchmarks/agent_nodes_time.py --build build --python .venv/bin/python

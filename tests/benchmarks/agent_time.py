@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Times `torchbridge run` against torchrun in the same run: start, memory, recovery from a killed worker, output.
 
     tests/benchmarks/agent_time.py --build build --python .venv/bin/python

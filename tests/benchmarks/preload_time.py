@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Times a start and a restart with `torchbridge run --preload torch`, without it, and with torchrun, in one run.
 
     tests/benchmarks/preload_time.py --build build --python .venv/bin/python
