@@ -17,7 +17,7 @@ OF_TORCH = ("torch._dynamo", "torch.distributed.elastic.multiprocessing.errors",
 
 # What the agent gives each worker, and not this interpreter.
 OF_WORKERS = {f"{scope}{what}" for scope in ("", "LOCAL_", "GROUP_", "ROLE_") for what in ("RANK", "WORLD_SIZE")}
-OF_WORKERS |= {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}
+OF_WORKERS |= {"MASTER_ADDR", "MASTER_PORT"}
 
 # AMD's, Intel's, Huawei's, and those of the kernel's class of accelerators.
 DEVICES = ("/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/accel")
@@ -230,7 +230,7 @@ def watch_imports():
             try:
                 return super().__getitem__(name)
             except KeyError:
-                if name in OF_WORKERS:
+                if name in OF_WORKERS or str(name).startswith("TORCHELASTIC_"):
                     read[name] = caller()
                 raise
 
@@ -290,6 +290,8 @@ def import_modules(names):
         watch(files, names)
         if (os.getcwd(), sys.argv) != process:  # before Python has opened the script
             raise Refusal(f"module '{name}' changes the working directory or sys.argv: leave it out of the list")
+        if folder is not None and sys.path[:1] != [folder]:  # before it Python will put the script's
+            raise Refusal(f"module '{name}' changes the begin of sys.path: leave it out of the list")
         if read:
             variable, reader = min(read.items())
             found = f"'{name}'" if reader == name else f"'{name}' ({reader})"
@@ -351,14 +353,20 @@ def become_worker(descriptors, agent, given, changes, unseeded):
     if listener:
         os.set_inheritable(listener[0], True)
         os.environ["TORCHBRIDGE_LISTEN_FD"] = str(listener[0])
-    for importer in sys.path_importer_cache.values():
-        if hasattr(importer, "archive"):  # a zip, which may be another one now
+    for path, importer in list(sys.path_importer_cache.items()):
+        if importer is None:  # a folder that was not there, and may be now
+            del sys.path_importer_cache[path]
+        elif hasattr(importer, "archive"):  # a zip, which may be another one now
             importer.invalidate_caches()
     if "numpy.random" in sys.modules:  # Python's own generator does so at each fork
         sys.modules["numpy.random"].seed()
     for generator in [reference() for reference in unseeded.values()]:
         if generator is not None:
             sys.modules["random"].Random.seed(generator)
+    if "torch.random" in sys.modules:
+        generator = sys.modules["torch.random"].default_generator
+        if generator.initial_seed() >= 2**32:  # 64 bits by chance, as in each process; else a module has set it
+            generator.seed()
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     atexit.register(gc.unfreeze)  # else the objects of __main__ would not be finalized

@@ -121,7 +121,7 @@ case("PYTHONNOUSERSITE", SEEN, PYTHONNOUSERSITE="1")
 case("variables of a module", {"train.py": "import own\n" + SEEN, "own.py": """import os
 os.environ["SET_BY_OWN"] = "1"
 os.environ["OMP_NUM_THREADS"] = "3"
-os.environ.setdefault("TORCHELASTIC_MAX_RESTARTS", "7")
+os.environb.setdefault(b"RANK", b"7")
 del os.environ["GIVEN"]
 """}, OMP_NUM_THREADS="2", GIVEN="1")
 USER = f"user/lib/python3.{sys.version_info[1]}/site-packages"

@@ -206,6 +206,22 @@ def working_directory_and_arguments():
                 {"module.py": module})
 
 
+def begin_of_the_path():
+    """A folder before the script's, which Python puts there later."""
+    for changed in ("sys.path.insert(0, 'third')", "sys.path.pop(0)"):
+        refused("module 'module' changes the begin of sys.path: leave it out of the list",
+                {"module.py": f"import sys\n{changed}\n"})
+
+
+def folder_that_comes_later():
+    """One of PYTHONPATH, which the first attempt makes."""
+    script = SHOW + "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n    os.mkdir('made')\n" \
+                    "    open('made/late.py', 'w').close()\n    os._exit(1)\nimport late\n"
+    with Run({"train.py": script}, "--max-restarts", "1", "--preload", "decimal", "train.py",
+             environment={"PYTHONPATH": "made"}) as run:
+        check(run.end()[0] == ["0 forked", "0 forked"])
+
+
 def gpu():
     module = "import ctypes\ndriver = ctypes.CDLL('libcuda.so.1')\n"
     environment = {"LD_LIBRARY_PATH": DRIVER}
@@ -736,11 +752,12 @@ def terminal():
 
 
 CASES = [threads, threads_of_the_site, processes, shared_memory, rank_at_import, second_module_is_named,
-         threads_that_end_at_a_fork, not_to_be_imported, working_directory_and_arguments, gpu, no_python, wrappers,
-         start_method, changes, changes_of_zips, change_while_others_are_imported, change_that_is_wrong,
-         change_at_each_import, modules_may, killed_interpreter, killed_before_its_first_answer, stopped_interpreter,
-         interpreter_that_stops_in_a_fork, signal_while_it_imports, stop_of_a_run, kills, random_kills, restarts,
-         random_numbers, environment_at_import, local_ranks, environments, numa_binding, output, nodes, terminal]
+         threads_that_end_at_a_fork, not_to_be_imported, working_directory_and_arguments, begin_of_the_path,
+         folder_that_comes_later, gpu, no_python, wrappers, start_method, changes, changes_of_zips,
+         change_while_others_are_imported, change_that_is_wrong, change_at_each_import, modules_may,
+         killed_interpreter, killed_before_its_first_answer, stopped_interpreter, interpreter_that_stops_in_a_fork,
+         signal_while_it_imports, stop_of_a_run, kills, random_kills, restarts, random_numbers, environment_at_import,
+         local_ranks, environments, numa_binding, output, nodes, terminal]
 
 
 def main():

@@ -6,6 +6,7 @@
 Run by a Python with torch. Each case prints what it took.
 """
 
+import ast
 import json
 import os
 import pathlib
@@ -153,12 +154,32 @@ def loaders(folder):
 
 
 def generators(folder):
-    """Of two ranks: NumPy's and Python's differ, torch's do not, as in separate processes."""
-    script = FORKED + "import numpy, random, torch\nos.write(1, f'{numpy.random.rand()} {random.random()} " \
-                      "{torch.rand(1).item()}\\n'.encode())"
-    out = run(folder, "--nproc-per-node", 2, "--preload", "torch,numpy", "train.py", files={"train.py": script})[0]
-    first, second = (line.split() for line in out.splitlines())
-    check(first[0] != second[0] and first[1] != second[1] and first[2] == second[2], out)
+    """Of two ranks and two attempts: the default ones of torch, NumPy and Python all differ, also in the workers of a
+    DataLoader, as in separate processes. A seed that a module sets for torch is that of all."""
+    script = """
+import os, sys, numpy, random, torch
+from torch.utils.data import DataLoader
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1
+    def __getitem__(self, index):
+        return torch.rand(1), random.random()
+loaded, = DataLoader(Numbers(), num_workers=1)
+values = numpy.random.rand(), random.random(), torch.rand(1).item(), loaded[0].item(), loaded[1].item()
+open(f"values.{os.environ['RANK']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}", "w").write(repr(values))
+sys.exit(int(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"))
+"""
+    for options in ([], ["--preload", "torch,numpy"]):
+        run(folder, "--nproc-per-node", 2, "--max-restarts", 1, *options, "train.py", files={"train.py": script})
+        found = [value for file in folder.glob("values.*") for value in ast.literal_eval(file.read_text())]
+        check(len(found) >= 15 and len(found) == len(set(found)), options, found)  # one may be ended before it writes
+        for file in folder.glob("values.*"):
+            file.unlink()
+    seeded = "import os, seeds, torch\nos.write(1, f'{torch.rand(1).item()}\\n'.encode())"
+    alone, forked = (run(folder, "--nproc-per-node", 2, *options, "train.py", files={
+        "train.py": seeded, "seeds.py": "import torch\ntorch.manual_seed(5)\n"})[0]
+        for options in ([], ["--preload", "torch,seeds"]))
+    check(alone == forked and len(set(alone.split())) == 1, alone, forked)
 
 
 def error_file(folder):
@@ -223,7 +244,7 @@ def progress_bar(folder):
     check(drawn[0] == drawn[1] and [f"| {done}/3".encode() in drawn[0] for done in range(4)] == [True] * 4, *drawn)
 
 
-ALWAYS = [modules_of_the_first_step, same_bits, progress_bar]  # the others with TORCHBRIDGE_COMPLETE=1
+ALWAYS = [modules_of_the_first_step, same_bits, progress_bar, generators]  # the others with TORCHBRIDGE_COMPLETE=1
 CASES = [modules_of_the_first_step, same_bits, loaders, generators, error_file, process_group, start_method,
          blas_threads, progress_bar]
 
