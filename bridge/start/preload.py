@@ -166,10 +166,9 @@ def has_device():
 
 
 def shared_memory():
-    """The files of what all forks would have in common: locks and memory of multiprocessing's, shared tensors."""
+    """The names in /dev/shm of what all forks would have in common: multiprocessing's locks and memory, tensors."""
     with open("/proc/self/maps") as file:
-        shared = [line.rstrip() for line in file if " rw-s " in line]
-    return [line[line.index("/dev/shm/"):] for line in shared if "/dev/shm/" in line]
+        return [line.partition("/dev/shm/")[2].split()[0] for line in file if " rw-s " in line and "/dev/shm/" in line]
 
 
 def check_fork(cause, remedy=""):
@@ -182,9 +181,9 @@ def check_fork(cause, remedy=""):
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi and mpi.Is_initialized():
         raise Refusal(f"{cause} initializes MPI{remedy}")
-    if shared_memory():
-        name = os.path.basename(shared_memory()[0]).partition(" ")[0]
-        raise Refusal(f"{cause} makes locks or memory that all workers would share ({name}){remedy}")
+    shared = shared_memory()
+    if shared:
+        raise Refusal(f"{cause} makes locks or memory that all workers would share ({shared[0]}){remedy}")
     names = those_that_stay(child_names)
     if names:
         raise Refusal(f"{cause} starts processes ({', '.join(names)}){remedy}")
@@ -327,6 +326,19 @@ def fork_worker():
     return False
 
 
+def seed_generators(unseeded):
+    """Those that a process seeds by chance. Python's default one does so itself at each fork."""
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    for generator in [reference() for reference in unseeded.values()]:
+        if generator is not None:
+            sys.modules["random"].Random.seed(generator)
+    if "torch.random" in sys.modules:
+        generator = sys.modules["torch.random"].default_generator
+        if generator.initial_seed() >= 2**32:  # 64 bits by chance, as in each process; else a module has set it
+            generator.seed()
+
+
 def become_worker(descriptors, agent, given, changes, unseeded):
     """What start_process() does in C++, and what a new process would have of its own."""
     import atexit
@@ -358,15 +370,7 @@ def become_worker(descriptors, agent, given, changes, unseeded):
             del sys.path_importer_cache[path]
         elif hasattr(importer, "archive"):  # a zip, which may be another one now
             importer.invalidate_caches()
-    if "numpy.random" in sys.modules:  # Python's own generator does so at each fork
-        sys.modules["numpy.random"].seed()
-    for generator in [reference() for reference in unseeded.values()]:
-        if generator is not None:
-            sys.modules["random"].Random.seed(generator)
-    if "torch.random" in sys.modules:
-        generator = sys.modules["torch.random"].default_generator
-        if generator.initial_seed() >= 2**32:  # 64 bits by chance, as in each process; else a module has set it
-            generator.seed()
+    seed_generators(unseeded)
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     atexit.register(gc.unfreeze)  # else the objects of __main__ would not be finalized
