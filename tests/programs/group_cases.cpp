@@ -59,6 +59,17 @@ void expect_sum(RankGroup& group) {
          "the sum over " + std::to_string(group.world_size()) + " ranks");
 }
 
+// A file that another process makes.
+void wait_for(const std::string& file) {
+  while (access(file.c_str(), F_OK) != 0) usleep(1'000);
+}
+
+// As run_job() ends a rank: with the line of the one that reports.
+[[noreturn]] void end_by(ProcessGroup& group, const std::exception& error) {
+  if (const auto message = group.message_for(error)) throw TrainError(*message);
+  throw PeerFailed();
+}
+
 std::string list(const std::vector<int>& ranks) {
   std::string text;
   for (int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
@@ -167,7 +178,7 @@ void before_the_store_is_closed(const std::string& flag) {
   }
   if (variable("RANK") == 1) std::ofstream(flag) << "here";
   if (kept) {
-    while (access(flag.c_str(), F_OK) != 0) usleep(1'000);
+    wait_for(flag);
     wait_for_clients(connections_to(variable("MASTER_PORT")));
     kept.reset();
   }
@@ -189,12 +200,11 @@ void a_late_rank(const std::string& timed_out) {
   ProcessGroup group = init_process_group(environment(), {.timeout = std::chrono::seconds(1)});
   try {
     expect_sum(group);
-    while (group.rank() == 1 && access(timed_out.c_str(), F_OK) != 0) usleep(10'000);
+    if (group.rank() == 1) wait_for(timed_out);
     expect_sum(group);
   } catch (const std::exception& error) {
-    std::fclose(std::fopen(timed_out.c_str(), "w"));
-    if (const auto message = group.message_for(error)) throw TrainError(*message);
-    throw PeerFailed();
+    std::ofstream(timed_out) << "timed out";
+    end_by(group, error);
   }
 }
 
@@ -206,12 +216,11 @@ void late_for_a_subgroup(const std::string& timed_out) {
   try {
     expect_sum(group);
     if (group.rank() == 2) sleep(2);
-    while (group.rank() == 1 && access(timed_out.c_str(), F_OK) != 0) usleep(10'000);
+    if (group.rank() == 1) wait_for(timed_out);
     group.new_group({0, 1, 2});
   } catch (const std::exception& error) {
     std::ofstream(timed_out) << "timed out";
-    if (const auto message = group.message_for(error)) throw TrainError(*message);
-    throw PeerFailed();
+    end_by(group, error);
   }
 }
 
@@ -280,15 +289,14 @@ void only_the_backend_knows(const std::string& how) {
     if (group.rank() == 1 && times_out) throw std::runtime_error("the download timed out");
     if (group.rank() == 1 && rank_1_fails) throw TrainError("the disk of rank 1 is full");
     const bool takes_part = group.rank() != 1 || all_take_part;
-    while (!takes_part && access(how.c_str(), F_OK) != 0) usleep(1'000);
+    if (!takes_part) wait_for(how);
     while (true) {
       group.minimum(7);
       expect(!made_here->is_aborted(), "no result of a collective that was aborted");
     }
   } catch (const std::exception& error) {
     if (how.starts_with('/')) std::ofstream(how) << "timed out";
-    if (const auto message = group.message_for(error)) throw TrainError(*message);
-    throw PeerFailed();
+    end_by(group, error);
   }
 }
 
@@ -308,12 +316,11 @@ void leaves_late(const std::string& timed_out) {
                                          .timeout = std::chrono::seconds(1),
                                          .heartbeat_timeout = std::chrono::seconds(1)});
   try {
-    while (group.rank() == 1 && access(timed_out.c_str(), F_OK) != 0) usleep(1'000);
+    if (group.rank() == 1) wait_for(timed_out);
     group.leave();
   } catch (const std::exception& error) {
     std::ofstream(timed_out) << "timed out";
-    if (const auto message = group.message_for(error)) throw TrainError(*message);
-    throw PeerFailed();
+    end_by(group, error);
   }
 }
 
@@ -331,7 +338,7 @@ void does_not_leave(const std::string& others_have_ended) {
   ProcessGroup group = init_process_group(
       environment(), {.backend = "cpu:hanging", .heartbeat_timeout = std::chrono::seconds(0)});
   if (group.rank() == 1) {
-    while (access(others_have_ended.c_str(), F_OK) != 0) usleep(10'000);
+    wait_for(others_have_ended);
     _exit(2);
   }
   try {
@@ -482,8 +489,7 @@ void abort_hangs(const std::string& how) {
     expect_sum(group);
   } catch (const std::exception& error) {
     if (how == "unwinds") throw;
-    if (const auto message = group.message_for(error)) throw TrainError(*message);
-    throw PeerFailed();
+    end_by(group, error);
   }
 }
 
@@ -496,8 +502,7 @@ void waits_for_another(const std::string&) {
   try {
     (group.rank() == 0 ? one : other)->barrier();
   } catch (const std::exception& error) {
-    if (const auto message = group.message_for(error)) throw TrainError(*message);
-    throw PeerFailed();
+    end_by(group, error);
   }
 }
 
@@ -510,8 +515,7 @@ void killed_before_a_subgroup(const std::string&) {
   try {
     group.new_group({0, 1, 2});
   } catch (const std::exception& error) {
-    if (const auto message = group.message_for(error)) throw TrainError(*message);
-    throw PeerFailed();
+    end_by(group, error);
   }
 }
 
