@@ -131,11 +131,19 @@ TEST(Group, ARankThatLeavesLateIsNamed) {
                              " reached a collective after the other ranks had timed out");
 }
 
-TEST(Group, ARankThatIsLateForASubgroupIsNamedWhereTheOthersComeApart) {
+TEST(Group, ARankThatIsLateIsNamedAloneWhereTheOthersComeApart) {
   TemporaryFolder folder;
-  Ranks ranks(3, run("late_for_a_subgroup", (folder / "timed-out").string()));
-  expect_one_line(ranks, "rank 1 on " + torchbridge::host_name() +
-                             " reached a collective after the other ranks had timed out");
+  const std::string rank_1 = "rank 1 on " + torchbridge::host_name();
+  const std::map<std::string, std::string> kLines = {
+      {"late", rank_1 + " reached a collective after the other ranks had timed out"},
+      {"never", rank_1 + " did not take part in a collective in time"}};
+  for (const auto& [how, line] : kLines) {
+    const std::string file = folder / how;
+    Ranks sum(3, run("late_for_others_apart", "sum " + how + " " + file));
+    Ranks subgroup(3, run("late_for_others_apart", "subgroup " + how + " " + file + "-subgroup"));
+    expect_one_line(sum, line);
+    expect_one_line(subgroup, line);
+  }
 }
 
 // Over NCCL alone leave() waits for the GPU.

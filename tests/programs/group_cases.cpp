@@ -208,19 +208,27 @@ void a_late_rank(const std::string& timed_out) {
   }
 }
 
-// Rank 1 forms a subgroup after the others have timed out, before which all ranks meet. Gloo's
-// barrier has the time for each of its steps anew, and rank 0's second one begins with rank 2.
-void late_for_a_subgroup(const std::string& timed_out) {
+// "sum late FILE": rank 1 comes to a sum, or forms a subgroup, after the others have timed out;
+// "never": it does not before one of them has its line. These come seconds apart, so that one waits
+// in gloo for rank 1 when the other times out, which waits for it too or for that one.
+void late_for_others_apart(const std::string& how) {
+  std::string call, rank_1, file;
+  std::istringstream(how) >> call >> rank_1 >> file;
+  const bool never = rank_1 == "never";
   ProcessGroup group =
       init_process_group(environment(), {.backend = "gloo", .timeout = std::chrono::seconds(8)});
   try {
     expect_sum(group);
-    if (group.rank() == 2) sleep(2);
-    if (group.rank() == 1) wait_for(timed_out);
-    group.new_group({0, 1, 2});
+    if (group.rank() == (call == "sum" ? 0 : 2)) sleep(2);
+    if (group.rank() == 1) wait_for(file);
+    if (group.rank() == 1 && never) _exit(2);
+    call == "sum" ? expect_sum(group) : static_cast<void>(group.new_group({0, 1, 2}));
   } catch (const std::exception& error) {
-    std::ofstream(timed_out) << "timed out";
-    end_by(group, error);
+    if (!never) std::ofstream(file) << "timed out";
+    const auto message = group.message_for(error);
+    if (!message) throw PeerFailed();
+    std::ofstream(file) << "reported";
+    throw TrainError(*message);
   }
 }
 
@@ -684,7 +692,7 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"a_late_rank", a_late_rank},
     {"only_the_backend_knows", only_the_backend_knows},
     {"does_not_leave", does_not_leave},
-    {"late_for_a_subgroup", late_for_a_subgroup},
+    {"late_for_others_apart", late_for_others_apart},
     {"leaves_late", leaves_late},
     {"subgroups", subgroups},
     {"registered_backend", registered_backend},

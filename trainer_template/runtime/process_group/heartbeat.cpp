@@ -33,10 +33,11 @@ using std::chrono::milliseconds;
 // connection for each rank and sends kBeat at once. Afterwards both sides send kBeat; "left\n"
 // before they close in order, or "broke\n" when the group broke; "lost LIST\n", also to the ranks
 // of the list, for ranks that sent nothing in time. The server sends "gone LIST\n" for ranks that
-// closed their connections. A client sends reports: "report SIZE NAME\n", and then so many bytes.
+// closed their connections, and "aborted\n" where another client has sent "broke\n". A client sends
+// reports: "report SIZE NAME\n", and then so many bytes.
 constexpr char kBeat = '.';
 constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke",
-                           kReport = "report ";
+                           kAborted = "aborted", kReport = "report ";
 constexpr std::size_t kLongestLine = 64 * 1024;
 constexpr std::size_t kLongestFirstLine = 16;  // after the token
 constexpr int kHighestRank = (1 << 20) - 1;    // in a list, which becomes a vector
@@ -45,6 +46,8 @@ constexpr int kHighestRank = (1 << 20) - 1;    // in a list, which becomes a vec
 constexpr std::size_t kMaxUnidentified = 256;
 constexpr int kBeatsInTimeout = 8;
 constexpr milliseconds kHang{1000};
+// Gloo finds most aborts by the connections that they close.
+constexpr milliseconds kAfterAbort{100};
 
 milliseconds limit_of(const HeartbeatOptions& options) {
   return options.timeout.count() > 0 ? options.timeout : options.stop_timeout;
@@ -216,7 +219,9 @@ class Heartbeat::Thread {
         const short events = peer.outgoing.empty() ? POLLIN : POLLIN | POLLOUT;
         waiting.push_back({peer.socket.descriptor(), events, 0});
       }
-      const auto left = std::chrono::ceil<milliseconds>(next_beat - Clock::now());
+      const auto now = Clock::now();
+      const auto next = first_abort_ ? std::min(next_beat, now + kAfterAbort) : next_beat;
+      const auto left = std::chrono::ceil<milliseconds>(next - now);
       poll(waiting.data(), waiting.size(),
            static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
       if (waiting[0].revents != 0) take_own_reports();
@@ -231,6 +236,7 @@ class Heartbeat::Thread {
       if (listener_.open() && waiting[1].revents != 0) accept_peers();
       close_listener_of_all();
       find_hang_ups();
+      end_what_waits_after_abort();
       std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.open(); });
       if (Clock::now() < next_beat) continue;
       // A failed send is ignored: a closed connection is noticed by reading, after the peer's last
@@ -372,8 +378,9 @@ class Heartbeat::Thread {
     } else if (line == kLeft) {
       peer.left = true;
     } else if (line == kBroke) {
-      const std::scoped_lock lock(mutex_);
-      aborted_ranks_.push_back(peer.rank);
+      take_abort(peer);
+    } else if (line == kAborted && peer.rank == 0) {
+      note_abort();
     } else if (gone || line.starts_with(kLost)) {
       const auto ranks =
           parse_number_list(std::string_view(line).substr(kLost.size()), kHighestRank);
@@ -437,6 +444,27 @@ class Heartbeat::Thread {
     if (!options_.waiting) find_hang();
   }
 
+  void take_abort(const Peer& from) {
+    note_abort();
+    for (Peer& peer : peers_) {
+      if (&peer != &from && peer.rank > 0 && peer.socket.open())
+        send_line(peer, std::string(kAborted) + "\n");
+    }
+    const std::scoped_lock lock(mutex_);
+    aborted_ranks_.push_back(from.rank);
+  }
+
+  void note_abort() {
+    if (!first_abort_) first_abort_ = Clock::now();
+  }
+
+  // Gloo wakes only the ranks that wait for the one that aborts, and not those that wait for one
+  // that is late.
+  void end_what_waits_after_abort() {
+    if (!options_.on_abort || !first_abort_ || Clock::now() - *first_abort_ < kAfterAbort) return;
+    if (options_.waiting() >= kAfterAbort) options_.on_abort();
+  }
+
   // gloo 2.11 may wait for a send on a connection that it has closed itself; and a rank may wait
   // for one that has not noticed.
   void find_hang() {
@@ -483,12 +511,13 @@ class Heartbeat::Thread {
   std::vector<int> lost_;
   bool hung_up_ = false;
   std::vector<int> aborted_ranks_, closed_;
-  std::string to_report_;          // as it is sent
-  std::map<int, Report> reports_;  // the newest of each rank
-  std::vector<int> gone_;          // closed without leave(), and not yet lost
-  Clock::time_point first_gone_;   // the first of them
-  std::string_view last_line_;     // empty: ends without one
-  std::thread thread_;             // the last member: it uses all others
+  std::string to_report_;                         // as it is sent
+  std::map<int, Report> reports_;                 // the newest of each rank
+  std::vector<int> gone_;                         // closed without leave(), and not yet lost
+  Clock::time_point first_gone_;                  // the first of them
+  std::optional<Clock::time_point> first_abort_;  // that another rank has announced
+  std::string_view last_line_;                    // empty: ends without one
+  std::thread thread_;                            // the last member: it uses all others
 };
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, int world_size,

@@ -28,6 +28,9 @@ struct HeartbeatOptions {
   // has waited for a second since, or for `timeout`, if that is shorter. Empty: at once. The same
   // on all ranks.
   std::function<std::chrono::milliseconds()> waiting;
+  // Called on the heartbeat's thread once another rank has announced an abort and this one has
+  // waited in a collective for a tenth of a second since, by `waiting`; then again. Empty: never.
+  std::function<void()> on_abort;
   // Whether the run has been asked to stop; called on the heartbeat's thread where `timeout` is
   // zero. From then on a rank that sends nothing for `stop_timeout` is lost. Empty: never.
   std::function<bool()> is_stopping;

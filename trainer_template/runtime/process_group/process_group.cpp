@@ -611,6 +611,9 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOp
     heart.waiting = [state = state_.get(), limit] {
       return state->is_formed ? state->connections->waiting() : limit;
     };
+    heart.on_abort = [state = state_.get()] {
+      if (state->is_formed) state->start_abort(/*is_known_to_all=*/true);
+    };
   }
   state_->heartbeat_timeout = heartbeat_timeout;
   Endpoint server;

@@ -24,6 +24,7 @@ constexpr milliseconds kTimeout{400};
 // A rank, and a promise that its on_loss() fulfils.
 struct Listener {
   std::promise<void> loss;
+  std::atomic<bool> ends_its_wait{false};  // by on_abort()
   std::unique_ptr<Heartbeat> heart;
 
   bool hang_ups = false;                               // lost at once
@@ -32,7 +33,10 @@ struct Listener {
   HeartbeatOptions options() {
     HeartbeatOptions all{
         .timeout = kTimeout, .token = "token", .on_loss = [this] { loss.set_value(); }};
-    if (!hang_ups) all.waiting = [this] { return waiting.load(); };
+    if (!hang_ups) {
+      all.waiting = [this] { return waiting.load(); };
+      all.on_abort = [this] { ends_its_wait = true; };
+    }
     return all;
   }
   std::vector<int> lost() {
@@ -139,6 +143,23 @@ TEST(HeartbeatTest, AnAbortKnowsTheRanksThatAbortedBefore) {
   zero.heart->announce_abort();
   EXPECT_EQ(zero.heart->aborted_ranks(), std::vector<int>{1});
   EXPECT_TRUE(zero.heart->lost().empty());
+}
+
+// By rank 0, which does not wait itself.
+TEST(HeartbeatTest, AnAbortEndsWhatOtherRanksWaitFor) {
+  Listener zero, one, two;
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  two.heart = join(two, zero.heart->endpoint(), 2);
+  ASSERT_TRUE(one.heart->wait_until_accepted() && two.heart->wait_until_accepted());
+  one.waiting = milliseconds(100);
+  two.heart->announce_abort();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!one.ends_its_wait && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  EXPECT_TRUE(one.ends_its_wait);
+  EXPECT_FALSE(zero.ends_its_wait);
+  EXPECT_TRUE(one.heart->lost().empty());
 }
 
 TEST(HeartbeatTest, AnAbortIsSentToTheOthers) {
