@@ -142,13 +142,15 @@ class Connections {
   // Called at the start of each collective, and where its end is known, then. `is_of_all`: of the
   // whole group. What begins after an abort does not count: a rank that waited in NCCL continues to
   // its next collective.
-  void begin_collective(bool is_of_all, bool is_counted) {
+  void begin_collective(bool is_of_all) {
     ++in_progress_;
     if (is_aborted_) return;
     latest_ = Clock::now();
     is_latest_of_all_ = is_of_all;
-    if (is_of_all && is_counted) ++count_;
+    if (is_of_all) ++count_;
   }
+  // A part of the one before, in which ranks waited for each other already.
+  void continue_collective() { ++in_progress_; }
   void end_collective() { --in_progress_; }
   // The call that begins a collective, after begin_collective(). NCCL connects to its peers in the
   // first one of each algorithm, and for a group without a device forms its communicator there: the

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -21,6 +22,11 @@ namespace {
 
 // The host waits a little longer, so that the backend's own error comes first.
 constexpr std::chrono::milliseconds kAfterLimit{1000};
+
+// How often a barrier may take its limit: gloo's in each of its steps (gloo/barrier.cc).
+int steps_of_barrier(const c10d::Backend& backend, int ranks) {
+  return backend.getBackendName() == "gloo" ? std::bit_width(static_cast<unsigned>(ranks - 1)) : 1;
+}
 
 // Instead of wait(). NCCL's barrier has no timeout of its own: wait() without a time would be for
 // the GPU, which nothing ends where no heartbeat is. With one, and after an error, it would abort,
@@ -156,12 +162,15 @@ void RankGroup::meet(Meeting meeting, std::chrono::milliseconds limit) {
   options.device = small().device();
   const auto connections = formed_->connections();
   // So that a late rank is known for it.
-  connections->begin_collective(meeting != Meeting::kOfSubgroup, meeting != Meeting::kAgain);
+  if (meeting == Meeting::kAgain)
+    connections->continue_collective();
+  else
+    connections->begin_collective(meeting == Meeting::kOfAll);
   const auto end = c10::make_scope_exit([&] { connections->end_collective(); });
-  const auto barrier = connections->call_backend(
-      [&] { return c10d()->getBackend(options.device->type())->barrier(options); });
+  const auto backend = c10d()->getBackend(options.device->type());
+  const auto barrier = connections->call_backend([&] { return backend->barrier(options); });
   if (options.device->is_cpu())
-    barrier->wait(limit + kAfterLimit);
+    barrier->wait(steps_of_barrier(*backend, world_size_) * limit + kAfterLimit);
   else
     wait_for_gpu(*barrier, limit + kAfterLimit);
   throw_if_aborted();

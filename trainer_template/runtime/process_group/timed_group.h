@@ -56,7 +56,7 @@ class TimedGroup : public c10d::ProcessGroup {
  private:
   template <typename Collective>
   WorkPtr timed(const Collective& start) {
-    connections_->begin_collective(traits_.is_whole, /*is_counted=*/true);
+    connections_->begin_collective(traits_.is_whole);
     WorkPtr work;
     try {
       work = connections_->call_backend(start);
