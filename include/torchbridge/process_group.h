@@ -183,7 +183,7 @@ class ProcessGroup : public RankGroup {
   void choose_backends(const GroupOptions& options, bool several_nodes);
   void connect();
   void meet_by_heartbeat();
-  void meet_with_gpus(std::chrono::milliseconds limit);
+  void meet_all(std::chrono::milliseconds limit);
   void wait_for_gpu(std::chrono::milliseconds limit, std::size_t gone_before);
   [[noreturn]] void give_up(const std::exception& error);
   void start_heartbeat(const std::string& own_address, const GroupOptions& options);

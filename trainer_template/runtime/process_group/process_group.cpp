@@ -697,7 +697,7 @@ std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(
   // Not the first call of a program over NCCL alone: the barrier would guess a GPU by the rank
   // where the group is bound to none. All ranks know the two numbers.
   const bool is_used = state_->connections->count() > 0 || state_->groups > 1;
-  if (is_on_gpu() && is_used) meet_with_gpus(state_->request.timeout);
+  if (is_used || small().device().is_cpu()) meet_all(state_->request.timeout);
   state_->end_kept();
   const QuietC10d quiet(QuietC10d::kError);  // as in join()
   std::unique_ptr<Subgroup> own;
@@ -736,8 +736,9 @@ bool ProcessGroup::all_meet(const std::string& place, milliseconds timeout) try 
   return false;  // the store is lost
 }
 
-// The hosts come within the limit, where they can meet without their GPUs.
-void ProcessGroup::meet_with_gpus(milliseconds limit) {
+// And their GPUs. The hosts come within the limit, where they can meet without these.
+void ProcessGroup::meet_all(milliseconds limit) {
+  if (!is_on_gpu()) return meet(Meeting::kOfAll, limit);
   const milliseconds timeout = state_->request.timeout;
   if (!small().device().is_cpu()) return meet(Meeting::kOfAll, timeout);
   const std::size_t gone_before = state_->ranks_gone();
@@ -769,7 +770,7 @@ void ProcessGroup::wait_for_gpu(milliseconds limit, std::size_t gone_before) {
 
 void ProcessGroup::leave() {
   failpoint("exit");
-  is_on_gpu() ? meet_with_gpus(kLeaveTimeout) : meet(Meeting::kOfAll, kLeaveTimeout);
+  meet_all(kLeaveTimeout);
   state_->end_kept();
   shut_down();
   state_->connections->keep_no_more();
