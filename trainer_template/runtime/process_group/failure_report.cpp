@@ -31,6 +31,9 @@ using std::chrono::milliseconds;
 
 // How long the reporter of a broken group waits for the ranks that are left.
 constexpr milliseconds kCollect{1000};
+// In which a rank that comes to a collective after a timeout finds that the group is broken: NCCL's
+// watchdogs and the heartbeat's threads look once or twice a second.
+constexpr milliseconds kUntilNoticed{3000};
 // Until the other ranks of this node have noticed too that the store is lost.
 constexpr milliseconds kStragglers{300};
 
@@ -91,7 +94,8 @@ bool is_backends_error_of_gpu(const BrokenGroup& group, const std::exception& er
 // "Connection timed out".
 bool is_timeout(const std::exception& error) {
   const std::string text = one_line(error);
-  if (!is_lost_connection(error)) return text == "Operation timed out!";  // of c10d::Work::wait()
+  if (!is_lost_connection(error))  // of c10d::Work::wait()
+    return dynamic_cast<const c10::Error*>(&error) && text == "Operation timed out!";
   return has_one_of(text, {"imed out", "imeout"}) && !has_one_of(text, {"NCCL error"});
 }
 
@@ -225,18 +229,18 @@ std::vector<int> without_slow_aborts(std::vector<int> missing, const Notices& no
 
 // REQUIRES: all ranks have noticed. Those that have not begun the collective that others wait for,
 // without those that timed out, so that they waited themselves, as in one of a subgroup; where all
-// have begun it, those that waited less than half as long as the longest reached it after the
-// others had timed out.
+// have begun it, those that have hardly waited reached it after the others had timed out.
 std::vector<int> late_ranks(const Notices& notices) {
   std::int64_t longest = 0;
   for (const auto& [rank, one] : notices) longest = std::max(longest, one.waited);
+  const std::int64_t hardly = std::min(longest / 2, std::int64_t{kUntilNoticed.count()});
   const int most = most_collectives(notices);
   const bool all_have_begun =
       std::ranges::all_of(notices, [&](const auto& one) { return one.second.collectives == most; });
   std::vector<int> late;
   for (const auto& [rank, one] : notices) {
     const bool waits = one.cause == static_cast<int>(c10d::ErrorType::TIMEOUT);
-    if (all_have_begun ? one.waited < longest / 2 : one.collectives != most && !waits)
+    if (all_have_begun ? one.waited < hardly : one.collectives != most && !waits)
       late.push_back(rank);
   }
   return late;

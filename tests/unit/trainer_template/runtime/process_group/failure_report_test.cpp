@@ -151,14 +151,17 @@ TEST_F(FailureReport, AnErrorOfTheDeviceThatNcclFindsIsItsRanksUnlessAnotherIsLo
 }
 
 TEST_F(FailureReport, AnErrorOfTheProgramIsItsOwnWhateverItsWords) {
-  for (const char* text : {"the download timed out", "Connection timed out",
-                           "cannot open /runs/gloo/x", "[/runs/gloo/x", "gloo's Timeout"})
+  for (const char* text :
+       {"the download timed out", "Connection timed out", "cannot open /runs/gloo/x",
+        "[/runs/gloo/x", "gloo's Timeout", "Operation timed out!"})
     EXPECT_TRUE(is_own_error(group_, std::runtime_error(text))) << text;
   for (const char* text : {"[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection "
                            "closed by peer [10.0.0.1]:4711",
-                           "Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no",
-                           "Operation timed out!"})
+                           "Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no"})
     EXPECT_FALSE(is_own_error(group_, std::runtime_error(text))) << text;
+  const c10::Error of_libtorch({"wait", "/pytorch/torch/csrc/distributed/c10d/Work.cpp", 7},
+                               "Operation timed out!");
+  EXPECT_FALSE(is_own_error(group_, of_libtorch)) << of_libtorch.what();
   const c10::Error with_backtrace({"main", "/home/u/gloo/Timeout/train.cpp", 7}, "no such row");
   EXPECT_TRUE(is_own_error(group_, with_backtrace)) << with_backtrace.what();
 }
