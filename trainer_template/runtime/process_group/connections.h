@@ -157,13 +157,16 @@ class Connections {
   // call returns when the other ranks have come too.
   template <class Call>
   auto call_backend(const Call& call) {
+    latest_call_ = Clock::now();
     ++calls_;
     const auto returned = c10::make_scope_exit([this] { --calls_; });
     return call();
   }
-  // How long the latest collective has been in such a call; zero where all have returned.
+  // Since the latest such call began; zero where all have returned.
   std::chrono::milliseconds blocked() const {
-    return calls_ > 0 ? waited() : std::chrono::milliseconds(0);
+    if (calls_ == 0) return std::chrono::milliseconds(0);
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() -
+                                                                 latest_call_.load());
   }
   // Since the latest one began, until the abort.
   std::chrono::milliseconds waited() const {
@@ -189,7 +192,7 @@ class Connections {
   }
 
   using Clock = std::chrono::steady_clock;
-  std::atomic<Clock::time_point> latest_{Clock::now()}, aborted_at_{};
+  std::atomic<Clock::time_point> latest_{Clock::now()}, latest_call_{}, aborted_at_{};
   std::atomic<int> in_progress_{0}, count_{0}, calls_{0};
   std::atomic<bool> is_latest_of_all_{true}, is_aborted_{false};
   std::shared_mutex mutex_;
