@@ -143,8 +143,8 @@ class ProcessGroup : public RankGroup {
 
   // Collective over all ranks, also those outside of the subgroup, which get null. `ranks` are of
   // this group, in any order; an empty list, an unknown rank and a duplicate are errors. The
-  // subgroup must end before this group does. On a GPU all ranks meet first, once their GPUs have
-  // done what is queued on the current streams; not where the program begins with it.
+  // subgroup must end before this group does. All ranks meet first, on GPUs once these have done
+  // what is queued on the current streams; not where a program over NCCL alone begins with it.
   std::unique_ptr<Subgroup> new_group(std::vector<int> ranks);
   // Collective over all ranks. per_node: the ranks on the node of this one. across_nodes: the ranks
   // with the same index on their nodes: the first of each, the second ... Nodes may hold different

@@ -146,6 +146,12 @@ TEST(Group, ARankThatIsLateIsNamedAloneWhereTheOthersComeApart) {
   }
 }
 
+TEST(Group, ARankThatComputesIsNotEndedByTheFailureOfAnother) {
+  Ranks ranks(4, run("fails_while_others_compute"));
+  EXPECT_EQ(ranks.wait(kSoon), (std::vector<int>{1, 2, 2, 2})) << ranks.errors();
+  EXPECT_EQ(ranks.errors(), "the disk of rank 0 is full\n");
+}
+
 // Over NCCL alone leave() waits for the GPU.
 TEST(Group, ARankThatDoesNotLeaveIsNamedWithoutAHeartbeatToo) {
   TemporaryFolder folder;

@@ -232,6 +232,22 @@ void late_for_others_apart(const std::string& how) {
   }
 }
 
+// Rank 0 fails while the others, each with a sum in progress, compute for longer than an abort may
+// take. Of four ranks one is no neighbour of rank 0 in gloo's ring.
+void fails_while_others_compute(const std::string&) {
+  ProcessGroup group = init_process_group(environment(), {.backend = "gloo"});
+  try {
+    expect_sum(group);
+    if (group.rank() == 0) throw TrainError("the disk of rank 0 is full");
+    std::vector<at::Tensor> numbers = {at::ones({1})};
+    const auto sum = group.c10d()->allreduce(numbers);
+    sleep(7);
+    sum->wait();
+  } catch (const std::exception& error) {
+    end_by(group, error);
+  }
+}
+
 class ThrowingBackend : public HangingBackend {
  public:
   using HangingBackend::HangingBackend;
@@ -693,6 +709,7 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"only_the_backend_knows", only_the_backend_knows},
     {"does_not_leave", does_not_leave},
     {"late_for_others_apart", late_for_others_apart},
+    {"fails_while_others_compute", fails_while_others_compute},
     {"leaves_late", leaves_late},
     {"subgroups", subgroups},
     {"registered_backend", registered_backend},

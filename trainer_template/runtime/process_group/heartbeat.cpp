@@ -33,7 +33,7 @@ using std::chrono::milliseconds;
 // connection for each rank and sends kBeat at once. Afterwards both sides send kBeat; "left\n"
 // before they close in order, or "broke\n" when the group broke; "lost LIST\n", also to the ranks
 // of the list, for ranks that sent nothing in time. The server sends "gone LIST\n" for ranks that
-// closed their connections, and "aborted\n" where another client has sent "broke\n". A client sends
+// closed their connections, and "aborted\n" once another client has sent "broke\n". A client sends
 // reports: "report SIZE NAME\n", and then so many bytes.
 constexpr char kBeat = '.';
 constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke",
@@ -445,11 +445,14 @@ class Heartbeat::Thread {
   }
 
   void take_abort(const Peer& from) {
-    note_abort();
-    for (Peer& peer : peers_) {
-      if (&peer != &from && peer.rank > 0 && peer.socket.open())
-        send_line(peer, std::string(kAborted) + "\n");
+    // Once: all others abort then, each with a line of its own.
+    if (options_.on_abort && !first_abort_) {
+      for (Peer& peer : peers_) {
+        if (&peer != &from && peer.rank > 0 && peer.socket.open())
+          send_line(peer, std::string(kAborted) + "\n");
+      }
     }
+    note_abort();
     const std::scoped_lock lock(mutex_);
     aborted_ranks_.push_back(from.rank);
   }

@@ -611,8 +611,10 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOp
     heart.waiting = [state = state_.get(), limit] {
       return state->is_formed ? state->connections->waiting() : limit;
     };
+    // On the heartbeat's thread, for that of gloo takes no time. A rank that computes while a
+    // collective is in progress goes on.
     heart.on_abort = [state = state_.get()] {
-      if (state->is_formed) state->start_abort(/*is_known_to_all=*/true);
+      if (state->is_formed) state->connections->abort();
     };
   }
   state_->heartbeat_timeout = heartbeat_timeout;

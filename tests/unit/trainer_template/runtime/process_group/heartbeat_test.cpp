@@ -145,6 +145,24 @@ TEST(HeartbeatTest, AnAbortKnowsTheRanksThatAbortedBefore) {
   EXPECT_TRUE(zero.heart->lost().empty());
 }
 
+// Else rank 0 would send as many lines as there are pairs of ranks.
+TEST(HeartbeatTest, TheOthersAreToldOfAnAbortOnce) {
+  Listener zero;
+  zero.heart = serve(zero);
+  const Endpoint server = zero.heart->endpoint();
+  const Socket one = stopped_rank(server, 1);
+  for (const int rank : {2, 3}) {
+    const Socket other = stopped_rank(server, rank);
+    send_line(other, "broke\n");
+    wait_until_delivered(other);
+  }
+  zero.heart->announce_abort();
+  EXPECT_EQ(zero.heart->aborted_ranks(), (std::vector<int>{2, 3}));
+  const std::string text = received_by(one);
+  EXPECT_NE(text.find("aborted\n"), text.npos) << text;
+  EXPECT_EQ(text.find("aborted\n"), text.rfind("aborted\n")) << text;
+}
+
 // By rank 0, which does not wait itself.
 TEST(HeartbeatTest, AnAbortEndsWhatOtherRanksWaitFor) {
   Listener zero, one, two;
