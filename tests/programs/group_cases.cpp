@@ -241,7 +241,7 @@ void fails_while_others_compute(const std::string&) {
     if (group.rank() == 0) throw TrainError("the disk of rank 0 is full");
     std::vector<at::Tensor> numbers = {at::ones({1})};
     const auto sum = group.c10d()->allreduce(numbers);
-    sleep(7);
+    sleep(9);
     sum->wait();
   } catch (const std::exception& error) {
     end_by(group, error);

@@ -162,23 +162,22 @@ class Connections {
     const auto returned = c10::make_scope_exit([this] { --calls_; });
     return call();
   }
-  // Since the latest such call began; zero where all have returned.
+  // Since the latest such call began; zero where all have returned, and after an abort.
   std::chrono::milliseconds blocked() const {
-    if (calls_ == 0) return std::chrono::milliseconds(0);
-    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() -
-                                                                 latest_call_.load());
+    return calls_ > 0 && !is_aborted_ ? between(latest_call_, Clock::now())
+                                      : std::chrono::milliseconds(0);
   }
   // Since the latest one began, until the abort.
   std::chrono::milliseconds waited() const {
-    const Clock::time_point end = is_aborted_ ? aborted_at_.load() : Clock::now();
-    return std::chrono::duration_cast<std::chrono::milliseconds>(end - latest_.load());
+    return between(latest_, is_aborted_ ? aborted_at_.load() : Clock::now());
   }
   // How many of the whole group have begun.
   int count() const { return count_; }
   bool is_latest_of_all() const { return is_latest_of_all_; }
-  // The same as waited(), or zero where all have ended.
+  // Since the latest one began, or zero where all have ended. Also after an abort, which gloo may
+  // wait through.
   std::chrono::milliseconds waiting() const {
-    return in_progress_ > 0 ? waited() : std::chrono::milliseconds(0);
+    return in_progress_ > 0 ? between(latest_, Clock::now()) : std::chrono::milliseconds(0);
   }
 
  private:
@@ -192,6 +191,9 @@ class Connections {
   }
 
   using Clock = std::chrono::steady_clock;
+  static std::chrono::milliseconds between(Clock::time_point begin, Clock::time_point end) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(end - begin);
+  }
   std::atomic<Clock::time_point> latest_{Clock::now()}, latest_call_{}, aborted_at_{};
   std::atomic<int> in_progress_{0}, count_{0}, calls_{0};
   std::atomic<bool> is_latest_of_all_{true}, is_aborted_{false};

@@ -402,6 +402,7 @@ class Heartbeat::Thread {
     peer.rank = static_cast<int>(*rank);
     peer.last_received = Clock::now();
     send_beat(peer);
+    if (options_.on_abort && first_abort_) send_line(peer, std::string(kAborted) + "\n");
     are_all_here_ = absent_.empty();
     const std::scoped_lock lock(mutex_);
     if (!lost_.empty())

@@ -1,8 +1,10 @@
 #include "trainer_template/runtime/process_group/connections.h"
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -52,6 +54,21 @@ TEST(Connections, EndTheLatestGroupFirst) {
     connections.keep(number, {{}, [&, number] { ended.push_back(number); }, kEndTimeout});
   while (connections.kept_limit()) connections.end_kept();
   EXPECT_EQ(ended, (std::vector<int>{3, 2, 1}));
+}
+
+// What the abort of gloo's connections has not woken is found by its wait.
+TEST(Connections, ACollectiveThatAnAbortDoesNotEndWaitsOn) {
+  Connections connections;
+  connections.begin_collective(/*is_of_all=*/true);
+  connections.abort();
+  const auto waited = connections.waited();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (connections.waiting() <= waited && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  EXPECT_GT(connections.waiting(), waited);
+  EXPECT_EQ(connections.waited(), waited);
+  connections.end_collective();
+  EXPECT_EQ(connections.waiting(), std::chrono::milliseconds(0));
 }
 
 // NCCL would abort a communicator that it has destroyed.

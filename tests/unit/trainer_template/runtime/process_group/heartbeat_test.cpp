@@ -150,9 +150,15 @@ TEST(HeartbeatTest, TheOthersAreToldOfAnAbortOnce) {
   Listener zero;
   zero.heart = serve(zero);
   const Endpoint server = zero.heart->endpoint();
-  const Socket one = stopped_rank(server, 1);
+  const auto identified_rank = [&](int rank) {
+    Socket socket = stopped_rank(server, rank);
+    char beat = 0;
+    EXPECT_EQ(recv(socket.descriptor(), &beat, 1, 0), 1);
+    return socket;
+  };
+  const Socket one = identified_rank(1);
   for (const int rank : {2, 3}) {
-    const Socket other = stopped_rank(server, rank);
+    const Socket other = identified_rank(rank);
     send_line(other, "broke\n");
     wait_until_delivered(other);
   }
